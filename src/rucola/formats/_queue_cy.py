@@ -26,7 +26,7 @@ UNIT_BYTES = cython.declare(cython.int, 20)
 # the size field of formats.consume_queue.PRE_FILL_UNIT
 PRE_FILL_SIZE = cython.declare(cython.longlong, 0x7FFFFFFF)
 # formats.consume_queue: QueueColumn and CollectedColumn
-QUEUE_WIDTH = cython.declare(cython.int, 7)
+QUEUE_WIDTH = cython.declare(cython.int, 9)
 COLLECTED_WIDTH = cython.declare(cython.int, 5)
 # For Cython, a literal of more than 31 bits is a Python object; these are C integers.
 FNV_START = cython.declare(cython.longlong, 2166136261)
@@ -216,11 +216,13 @@ def collect_units(
             queues[at + 2] = queue_id
             queues[at + 3] = 0
             queues[at + 4] = queues[at + 5] = queue_offset
-            queues[at + 6] = 0
+            queues[at + 6] = queues[at + 8] = 0
+            queues[at + 7] = table[row + RECORD_TAGS_CODE]
         at = number * QUEUE_WIDTH
         queues[at + 3] += 1
         queues[at + 6] += queues[at + 5] != queue_offset
         queues[at + 5] = queue_offset + 1
+        queues[at + 8] += queues[at + 7] != table[row + RECORD_TAGS_CODE]
         at = count * COLLECTED_WIDTH
         collected[at] = number
         collected[at + 1] = queue_offset

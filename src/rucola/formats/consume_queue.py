@@ -70,6 +70,8 @@ class QueueColumn(IntEnum):
     FIRST = 4  # Queue offset of the first record.
     NEXT = 5  # Queue offset after the last record.
     BREAKS = 6  # Number of records whose queue offset does not follow the previous record's.
+    TAGS_CODE = 7  # Tags code of the first record.
+    OTHER_TAGS = 8  # Number of records with another tags code.
 
 
 class CollectedColumn(IntEnum):

@@ -8,7 +8,7 @@ Dispatch runs in batches on the thread that appends. Dispatch never goes beyond 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Protocol, TypeAlias
 
@@ -27,7 +27,7 @@ from rucola.common.numbers import INT64_MAX
 from rucola.common.sysflag import PREPARED_BIT
 from rucola.errors import DiskFullError, StoreDamagedError
 from rucola.formats.checksum import crc32
-from rucola.formats.consume_queue import UNIT_BYTES, gather_units
+from rucola.formats.consume_queue import UNIT, UNIT_BYTES
 from rucola.formats.message import ROWS_MAX, walk_records
 from rucola.store.config import MessageStoreConfig, delay_levels_ms
 from rucola.store.index_follower import IndexFollower
@@ -35,14 +35,16 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.parts import StoreParts
 from rucola.store.progress import Progress, PublishedProgress
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
+from rucola.store.queue.grouped_units import GroupedUnits, QueueGroup
 from rucola.store.queue.multi_dispatch import MultiDispatch
 from rucola.store.stats import StoreStats
 
-_ROWS_PER_QUEUE_MIN = 4
-"""If consecutive rows of a topic average at least this many rows per queue, their units are put queue by queue. With
-fewer rows, putting the records one by one takes less CPU time than a scan of all rows for each queue.
+_GROUPED_ROWS_MIN = 32
+"""Number of records of one topic from which on it costs less CPU time to group them by queue than to put them one by
+one.
 """
-_NO_QUEUE_IDS: set[int] = set()
+_ROWS_PER_CHANGE = 4
+"""One by one, a record of another topic than the record before costs as much as this number of records."""
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 Arrival: TypeAlias = "tuple[bytes, int, int, int | None]"
 """Topic, queue id, the queue's new maximum offset, and the tags code that all new messages share (None if their codes
@@ -73,16 +75,30 @@ def due_time(view: memoryview, table: array[int], row: int, levels_ms: Sequence[
     return table[row + RecordColumn.STORE_TIMESTAMP] + delay_ms
 
 
+def set_due_times(file: MappedFile, units: bytearray, begin: int, end: int, levels_ms: Sequence[int]) -> int | None:
+    """Sets the tags code of units ``begin`` to ``end`` (excluded), all of the schedule topic, to ``due_time``; returns
+    the tags code of all of them, None if they differ.
+
+    Args:
+        file: the segment with the records of the units.
+    """
+    segment, row, codes = file.map, new_table(1), set()
+    for position in range(begin * UNIT_BYTES, end * UNIT_BYTES, UNIT_BYTES):
+        physical_offset, size, _ = UNIT.unpack(units, position)
+        at = physical_offset - file.start
+        walk_records(segment.buffer, segment.view, at, at + size, file.start, row, 1, crc32, 0)
+        tags_code = due_time(segment.view, row, 0, levels_ms)
+        units[position : position + UNIT_BYTES] = UNIT.pack(physical_offset, size, tags_code)
+        codes.add(tags_code)
+    return codes.pop() if len(codes) == 1 else None
+
+
 class Screen(Protocol):
     """Decides which records get a unit."""
 
-    def passes(self, topic: bytes, table: array[int], first: int, last: int) -> bool:
-        """True only if ``admits`` is true of each of these rows; then the caller need not check them one by one.
-
-        Args:
-            topic: the topic of all these rows.
-            first: index of the first row.
-            last: index after the last row.
+    def passes(self, topic: bytes, queue_ids: Iterable[int]) -> bool:
+        """True only if ``admits`` is true of each row of these queues; then the caller need not check them one by
+        one.
         """
 
     def admits(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> bool:
@@ -153,7 +169,7 @@ class Dispatcher:
         self.follower = None if parts.index is None else IndexFollower(parts.log, parts.index)
         self.levels_ms = delay_levels_ms(config.message_delay_level)
         self._table = new_table(ROWS_MAX)
-        self._units = bytearray(ROWS_MAX * UNIT_BYTES)
+        self._grouped = GroupedUnits()
         self.paused = False
         self._maps_end: float = inf
         """Value of ``queues.maps_made`` at which the current ``dispatch`` ends."""
@@ -326,12 +342,69 @@ class Dispatcher:
         return rows
 
     def _put_units(self, file: MappedFile, table: array[int], rows: int) -> int:
-        """Puts a unit for each record of the batch: topic by topic, and within a topic queue by queue.
+        """Puts a unit for each record of the batch.
 
         Returns:
             The number of records whose units were put: ``rows``, or fewer if too many segments were mapped, or if the
             next record begins its topic anew.
         """
+        cost = rows
+        if 1 < rows < _GROUPED_ROWS_MIN:
+            cost += _ROWS_PER_CHANGE * table[ROW_WIDTH + RECORD_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH].count(0)
+        if cost >= _GROUPED_ROWS_MIN and self._put_grouped(file, table, rows):
+            return rows
+        return self._put_in_order(file, table, rows)
+
+    def _put_grouped(self, file: MappedFile, table: array[int], rows: int) -> bool:
+        """Puts the units of a batch queue by queue. Returns False if the batch needs the order of the log, or holds
+        what is decided record by record; some queues may have got their units by then.
+        """
+        groups = list(self._grouped.group(file, table, rows))
+        queues = self._find_queues(groups)
+        if queues is None:
+            return False
+        units = self._grouped.units
+        for group, queue in zip(groups, queues, strict=True):
+            topic, _, queue_offset, begin, end, _, tags_code = group
+            if topic == SCHEDULE_TOPIC:
+                tags_code = set_due_times(file, units, begin, end, self.levels_ms)
+            if queue_offset == queue.max_offset:
+                queue.put_units(units, end - begin, begin)
+            elif not queue.put_units_again(queue_offset, units, end - begin, begin):
+                return False
+            if self._touched.setdefault(queue, tags_code) != tags_code:
+                self._touched[queue] = None
+        return True
+
+    def _find_queues(self, groups: list[QueueGroup]) -> list[ConsumeQueue] | None:
+        """Returns the queue of each group; None if the groups must not be put queue by queue: because they map too many
+        segments, because topics were deleted or begin anew, because a record may not belong to the queue that it
+        states, or because a queue takes its records one by one.
+        """
+        queues, screen, room = self._queues, self.screen, self._maps_end - self._queues.maps_made
+        topics: dict[bytes, dict[int, ConsumeQueue]] = {}
+        opened: list[ConsumeQueue | None] = []
+        for topic, queue_id, _, _, _, breaks, _ in groups:
+            if breaks or (screen is not None and not screen.passes(topic, (queue_id,))):
+                return None
+            if topic not in topics:
+                if self._by_record(topic) or self._deleted.get(topic, 0) > self.position:
+                    return None
+                topics[topic] = queues.queues_of(topic)
+            opened.append(topics[topic].get(queue_id))
+        if len(groups) > room and queues.unmapped(opened) > room:
+            return None
+        found, has_lives = [], self.lives is not None
+        for known, (topic, queue_id, queue_offset, _, _, _, _) in zip(opened, groups, strict=True):
+            queue = queues.get(topic, queue_id) if known is None else known
+            max_offset = queue.max_offset
+            if queue_offset > max_offset or (has_lives and queue_offset == 0 < max_offset):
+                return None
+            found.append(queue)
+        return found
+
+    def _put_in_order(self, file: MappedFile, table: array[int], rows: int) -> int:
+        """Puts a unit for each record of the batch, in the order of the log. Returns what ``_put_units`` does."""
         view, first = file.map.view, 0
         while first < rows:
             if first and self._queues.maps_made >= self._maps_end:
@@ -351,13 +424,14 @@ class Dispatcher:
                     self._begun_again = topic
                     return first
                 last = new
-            queue_ids = _NO_QUEUE_IDS
             if last - first > 1:
                 queue_ids = set(table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
                 room = self._maps_end - self._queues.maps_made
-                if len(queue_ids) > room and self._queues.unmapped(topic, queue_ids) > room:
+                if len(queue_ids) > room and self._unmapped(topic, queue_ids) > room:
                     last = first + int(room)  # the number of maps is looked at again after so many rows
-            if self.screen is not None and not self.screen.passes(topic, table, first, last):
+            if self.screen is not None and not self.screen.passes(
+                topic, table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]
+            ):
                 self._put_screened(self.screen, topic, file, table, first, last)
                 first = last
                 continue
@@ -365,11 +439,12 @@ class Dispatcher:
                 self._put_records(topic, file, table, first, last)
                 first = last
                 continue
-            few = 0 < len(queue_ids) * _ROWS_PER_QUEUE_MIN <= last - first and topic != SCHEDULE_TOPIC
-            if not few or not self._put_queues(topic, queue_ids, table, first, last, file.start):
-                self._put_rows(topic, file, table, first, last)
+            self._put_rows(topic, file, table, first, last)
             first = last
         return rows
+
+    def _unmapped(self, topic: bytes, queue_ids: set[int]) -> int:
+        return self._queues.unmapped(map(self._queues.queues_of(topic).get, queue_ids))
 
     def _put_screened(
         self, screen: Screen, topic: bytes, file: MappedFile, table: array[int], first: int, last: int
@@ -379,30 +454,6 @@ class Dispatcher:
             if screen.admits(topic, file, table, row):
                 put = self._put_records if self._by_record(topic) else self._put_rows
                 put(topic, file, table, row, row + 1)
-
-    def _put_queues(
-        self, topic: bytes, queue_ids: set[int], table: array[int], first: int, last: int, start: int
-    ) -> bool:
-        """Puts the records queue by queue. Returns False if an entry is not the next one of its queue; some queues may
-        have got their entries by then.
-        """
-        for queue_id in queue_ids:
-            queue = self._queues.get(topic, queue_id)
-            count, tags_code, same = gather_units(table, first, last, queue_id, queue.max_offset, start, self._units)
-            if count > 0:
-                queue.put_units(self._units, count)
-            elif count < 0:
-                # Recovery may dispatch records that already have units.
-                row = first + table[first * ROW_WIDTH + RECORD_QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH].index(queue_id)
-                offset = table[row * ROW_WIDTH + RECORD_QUEUE_OFFSET]
-                count, tags_code, same = gather_units(table, row, last, queue_id, offset, start, self._units)
-                if count < 0 or offset > queue.max_offset:
-                    return False
-                if not queue.put_units_again(offset, self._units, count):
-                    return False
-            if count:
-                self._touch(queue, tags_code if same else None)
-        return True
 
     def _put_rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
         """Puts records one by one."""

@@ -221,7 +221,8 @@ def test_a_sync_that_fails_before_a_descriptor_is_given_up_is_told_by_the_keeper
     calls: list[str] = []
 
     def refuse(self: FileMap) -> None:
-        calls.append(self.path)
+        if "consumequeue" in self.path:  # the flush thread may sync the log meanwhile
+            calls.append(self.path)
         raise DiskError(self.path, "sync", "bad sector")
 
     with monkeypatch.context() as patch:

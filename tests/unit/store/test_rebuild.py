@@ -327,6 +327,10 @@ def test_tasks_say_what_they_made(store: Path) -> None:
 def test_units_are_collected_and_sorted(form: str) -> None:
     queue = kernel("formats._queue_cy", form)
     data, table, facts = log(200, 5)
+    codes: dict[int, list[int]] = {}
+    for at in range(0, 200 * ROW_WIDTH, ROW_WIDTH):
+        if not table[at + RecordColumn.SYS_FLAG] & 4:
+            codes.setdefault(table[at + RecordColumn.QUEUE_ID], []).append(table[at + RecordColumn.TAGS_CODE])
     wanted: dict[int, list[tuple[int, int, int]]] = {}
     for queue_id, queue_offset, position, size, sys_flag in facts:
         if not sys_flag & 4:
@@ -346,6 +350,8 @@ def test_units_are_collected_and_sorted(form: str) -> None:
         found = [(offsets[at], *UNIT.unpack(out, 20 * at)[:2]) for at in range(begin, ends[number])]
         assert found == wanted[row[QueueColumn.QUEUE_ID]]
         assert row[QueueColumn.BREAKS] == 0 and row[QueueColumn.FIRST] == found[0][0]
+        first, *others = codes[row[QueueColumn.QUEUE_ID]]
+        assert row[QueueColumn.TAGS_CODE] == first and row[QueueColumn.OTHER_TAGS] == sum(map(first.__ne__, others))
         begin = ends[number]
     with pytest.raises(ValueError, match="slots do not suffice"):
         queue.collect_units(data, table, 1, BASE, slots[:8], queues, 0, collected, 0)

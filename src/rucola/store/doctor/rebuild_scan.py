@@ -15,13 +15,12 @@ from typing import Any
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import StoreDamagedError
-from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import UNIT, UNIT_BYTES, CollectedColumn, QueueColumn, collect_units, sort_units
 from rucola.formats.index_file import KEY, gather_keys
-from rucola.formats.message import RECORD_BYTES_MIN, ROWS_MAX, walk_records
+from rucola.formats.message import RECORD_BYTES_MIN, ROWS_MAX
 from rucola.runtime.files import Files
 from rucola.store.config import delay_levels_ms
-from rucola.store.dispatch import SCHEDULE_TOPIC, due_time
+from rucola.store.dispatch import SCHEDULE_TOPIC, set_due_times
 from rucola.store.doctor.rebuild_job import RebuildJob
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.mapped_file import MappedFile
@@ -221,23 +220,13 @@ class SegmentScan:
         if begin == end:
             return
         if topic == SCHEDULE_TOPIC:
-            self._set_due_times(units, begin, end)
+            set_due_times(self._file, units, begin, end, self._levels_ms)
         position = self._units.size + begin * UNIT_BYTES
         part = self._part(topic, queue[QueueColumn.QUEUE_ID], False)
         if not queue[QueueColumn.BREAKS]:
             part.runs.append((offsets[begin], end - begin, position))
         else:
             part.runs += _runs(offsets[begin:end], position)
-
-    def _set_due_times(self, units: bytearray, begin: int, end: int) -> None:
-        file, row = self._file, new_table(1)
-        for number in range(begin, end):
-            physical_offset, size, _ = UNIT.unpack(units, number * UNIT_BYTES)
-            at = physical_offset - file.start
-            segment = file.map
-            walk_records(segment.buffer, segment.view, at, at + size, file.start, row, 1, crc32, 0)
-            tags_code = due_time(segment.view, row, 0, self._levels_ms)
-            units[number * UNIT_BYTES : (number + 1) * UNIT_BYTES] = UNIT.pack(physical_offset, size, tags_code)
 
     def _part(self, topic: bytes, queue_id: int, light: bool) -> QueuePart:
         part = self._parts.get((topic, queue_id, light))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, PullLimits, select_units
 from rucola.runtime.file_map import PAGE_BYTES
@@ -109,7 +109,7 @@ class ConsumeQueue:
         self.placement = placement
         self._log = log
         self._file: MappedFile | None = None
-        self._buffer: object = None
+        self._buffer: Any = None
         self._position = 0
         self._seen_end = 0
         self._allocated = 0
@@ -322,12 +322,12 @@ class ConsumeQueue:
         position = self._position
         if position >= self._allocated:
             position = self._extend()
-        _put(self._buffer, position, physical_offset, size, tags_code)  # type: ignore[arg-type]
+        _put(self._buffer, position, physical_offset, size, tags_code)
         self._position = position + UNIT_BYTES
         self.max_offset = queue_offset + 1
 
-    def put_units(self, units: bytearray, count: int) -> None:
-        """Writes the units of the next ``count`` entries.
+    def put_units(self, units: bytearray, count: int, first: int = 0) -> None:
+        """Writes the units of the next ``count`` entries, which are the units from number ``first`` on of ``units``.
 
         Raises:
             DiskFullError: there is space for only some of the units; these units are written.
@@ -337,17 +337,17 @@ class ConsumeQueue:
             position = self._position
             if position >= self._allocated:
                 position = self._extend()
-            file = self._file
-            assert file is not None
             take = min(count - done, (self._allocated - position) // UNIT_BYTES)
             end = position + take * UNIT_BYTES
-            file.map.view[position:end] = units[done * UNIT_BYTES : (done + take) * UNIT_BYTES]
+            begin = (first + done) * UNIT_BYTES
+            self._buffer[position:end] = units[begin : begin + take * UNIT_BYTES]
             self._position = end
             self.max_offset += take
             done += take
 
-    def put_units_again(self, queue_offset: int, units: bytearray, count: int) -> bool:
+    def put_units_again(self, queue_offset: int, units: bytearray, count: int, first: int = 0) -> bool:
         """Writes the units of ``count`` entries, beginning at ``queue_offset``, which must be at most ``max_offset``.
+        They are the units from number ``first`` on of ``units``.
 
         Existing units are overwritten. Returns False if one of them is the entry of a different record; the records
         must then be put one by one.
@@ -360,12 +360,13 @@ class ConsumeQueue:
             position = (queue_offset + done) * UNIT_BYTES
             room = self.segments.segment_bytes - position % self.segments.segment_bytes
             take = min(there - done, room // UNIT_BYTES)
-            again = units[done * UNIT_BYTES : (done + take) * UNIT_BYTES]
+            begin = (first + done) * UNIT_BYTES
+            again = units[begin : begin + take * UNIT_BYTES]
             if not self._may_replace(position, again):
                 return False
             self._write_again(position, again)
             done += take
-        self.put_units(units[there * UNIT_BYTES : count * UNIT_BYTES], count - there)
+        self.put_units(units, count - there, first + there)
         return True
 
     def _may_replace(self, start: int, units: bytearray) -> bool:

@@ -240,10 +240,11 @@ class ConsumeQueueStore:
             queue = self._topics.get(topic, _NO_QUEUES).get(queue_id)
             self.maps_awaited = queue is None or (queue not in self._maps and type(queue) is ConsumeQueue)
 
-    def unmapped(self, topic: bytes, queue_ids: Iterable[int]) -> int:
-        """Number of these queues that need a newly mapped segment before something can be put into them."""
-        queues = self._topics.get(topic, _NO_QUEUES)
-        return sum(queues.get(queue_id) not in self._maps for queue_id in queue_ids)
+    def unmapped(self, queues: Iterable[ConsumeQueue | None]) -> int:
+        """Number of these queues that need a newly mapped segment before something can be put into them; None stands
+        for a queue that is not open.
+        """
+        return sum([queue not in self._maps for queue in queues])
 
     def first_offset(self, topic: bytes, queue_id: int) -> int:
         """Returns the queue offset of the oldest message of a queue as reported to clients. For a queue that never had

@@ -36,9 +36,8 @@ class QueueScreen:
         self._known = set(known)
         self._reported = 0
 
-    def passes(self, topic: bytes, table: array[int], first: int, last: int) -> bool:
+    def passes(self, topic: bytes, queue_ids: Iterable[int]) -> bool:
         """See ``dispatch.Screen``."""
-        queue_ids = set(table[first * ROW_WIDTH + RecordColumn.QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
         return all((topic, queue_id) in self._known for queue_id in queue_ids)
 
     def admits(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> bool:
