@@ -6,9 +6,11 @@ from collections.abc import Collection
 
 from rucola.common.message_queue import MessageQueue
 from rucola.protocol.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
+from rucola.protocol.bodies.lite import LiteSubscriptionCtlRequestBody, LiteSubscriptionDTO
 from rucola.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
+from rucola.protocol.headers.lite import PopLiteMessageRequestHeader, PopLiteMessageResponseHeader
 from rucola.protocol.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -77,6 +79,25 @@ class ConsumerApi(RemotingApi):
             return None, b""
         records = b"" if answer.code else bytes(answer.body)
         return PopMessageResponseHeader.from_ext_fields(answer.ext_fields), records
+
+    async def pop_lite(
+        self, address: str, header: PopLiteMessageRequestHeader, timeout_ms: int
+    ) -> tuple[PopLiteMessageResponseHeader, bytes]:
+        """POP_LITE_MESSAGE (200070): the header with the data for the receipt handles, and the stored records (empty if
+        no message came in time).
+        """
+        answer = await self._call(
+            address, RequestCode.POP_LITE_MESSAGE, header, timeout_ms=timeout_ms, expected=_POPPED
+        )
+        records = b"" if answer.code else bytes(answer.body)
+        return PopLiteMessageResponseHeader.from_ext_fields(answer.ext_fields), records
+
+    async def change_lite_subscriptions(
+        self, address: str, changes: list[LiteSubscriptionDTO], timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """LITE_SUBSCRIPTION_CTL (200071): carries out changes of subscriptions to lite topics, in order."""
+        body = LiteSubscriptionCtlRequestBody(changes)
+        await self._call(address, RequestCode.LITE_SUBSCRIPTION_CTL, body=body.encode(), timeout_ms=timeout_ms)
 
     async def ack(self, address: str, header: AckMessageRequestHeader, timeout_ms: int = TIMEOUT_MS) -> None:
         """ACK_MESSAGE (200051)."""
