@@ -61,6 +61,7 @@ def _needs_of_calls() -> dict[str, str]:
         "Telemetry": f"settings: {publish}, for each; or {subscribe}, for each",
         "Heartbeat": "as the settings of the client",
         "NotifyClientTermination": "nothing but its own client",
+        "SyncLiteSubscription": subscribe,
         **{name: "as " + " and ".join(f"`{code.name}`" for code in codes) for name, codes in asked.items()},
     }
 

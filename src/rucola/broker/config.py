@@ -15,6 +15,7 @@ from rucola.broker.reference_keys import REFERENCE_KEYS, without_effect
 from rucola.common.hosts import check_bind_address, is_loopback, join_address, split_address
 from rucola.common.json_library import orjson
 from rucola.common.key_builder import TRACE_TOPIC
+from rucola.common.lite_door_config import LiteDoorConfig
 from rucola.common.options import ConfigProblems, check_options, option, parse_options, unknown_keys
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import ConfigError
@@ -26,7 +27,7 @@ SLAVE = "SLAVE"
 
 
 @dataclass(frozen=True)
-class BrokerConfig(ActingConfig, TlsConfig):
+class BrokerConfig(ActingConfig, LiteDoorConfig, TlsConfig):
     """The options; each field has its own description. An invalid option raises ``ConfigError``, which names the key,
     the value and what is allowed.
     """

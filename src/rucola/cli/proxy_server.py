@@ -76,6 +76,7 @@ class ProxyServer:
             config.grpc_server_port,
             config.grpc_advertised_address,
             body_bytes_max=config.max_message_size,
+            lite=config,
             options=GrpcServerOptions(
                 tls=door_tls(config, config.bind_address, config.grpc_advertised_address, config.grpc_tls_dir)
             ),

@@ -1,5 +1,8 @@
 """What consumers do with received messages: acknowledge them, hide them for another time, give them up.
 
+A message of a lite topic is known by its handle and its lite topic. The handle has the lite topic, too, because some
+clients do not send it everywhere.
+
 Source: RocketMQ 5.3.3, ``AckMessageActivity``, ``ChangeInvisibleDurationActivity``,
 ``ForwardMessageToDLQActivity``, ``ConsumerProcessor``.
 """
@@ -10,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from rucola.broker.lite.attributes import lite_group
 from rucola.errors import BrokerError, FormatError, RemotingError, RucolaError
 from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Answer, UnaryMethod
@@ -78,11 +82,12 @@ class Acknowledgements:
             if len(request.entries) != 1:
                 return self._ack_all(session, topic, group, request)
             entry = request.entries[0]
-            handle = self.newest(session, group, entry.receipt_handle)
+            handle = ReceiptHandle.decode(entry.receipt_handle)
             link = self._brokers.open_link(session, handle.broker_name)
-            if link is None:
+            if link is None or (entry.lite_topic and not handle.lite_topic):
                 return self._ack_all(session, topic, group, request)
-            if link.acknowledge(handle.real_topic(topic, group), group, handle):
+            handle = self.newest(session, group, handle)
+            if not handle.lite_topic and link.acknowledge(handle.real_topic(topic, group), group, handle):
                 return wire.acknowledged(entry.message_id.encode(), entry.receipt_handle.encode())
             link.request(ack_command(handle, topic, group), _AckWaiter(call, entry), _TIMEOUT_MS)
         except (RefusedError, RemotingError) as error:
@@ -112,7 +117,8 @@ class Acknowledgements:
         self, session: ClientSession, topic: str, group: str, entry: messages.AckMessageEntry
     ) -> messages.AckMessageResultEntry:
         try:
-            handle = self.newest(session, group, entry.receipt_handle)
+            named = await self._named(group, entry.receipt_handle, entry.lite_topic)
+            handle = self.newest(session, group, named)
             link = await self._brokers.link(session, handle.broker_name)
             await link.api.ack(link.address, _ack_header(handle, topic, group), _TIMEOUT_MS)
             status = ok()
@@ -149,9 +155,13 @@ class Acknowledgements:
                 messages.ILLEGAL_INVISIBLE_TIME,
                 f"the invisible time must be from 0 to {INVISIBLE_MS_MAX} ms",
             )
-        handle = self.newest(session, group, request.receipt_handle)
+        named = await self._named(group, request.receipt_handle, request.lite_topic)
+        handle = self.newest(session, group, named)
         try:
-            changed = await self.change(session, group, topic, handle, invisible_ms)
+            link = await self._brokers.link(session, handle.broker_name)
+            header = _change_header(group, topic, handle, invisible_ms)
+            header.suspend = request.suspend or None
+            changed = await _change(link, link.api, header, handle)
         except BrokerError as error:
             refusal = refusal_of(error)
             answer = messages.ChangeInvisibleDurationResponse(status=refusal.status())
@@ -173,24 +183,38 @@ class Acknowledgements:
         check_group(group)
         # The broker would refuse only the second of two requests, the acknowledgement.
         self._access.check_subscribe(session.account, session.address, topic, group)
-        handle = self.newest(session, group, request.receipt_handle)
+        named = await self._named(group, request.receipt_handle, request.lite_topic)
+        handle = self.newest(session, group, named)
         link = await self._brokers.link(session, handle.broker_name)
         await self._give_up(link, link.api, topic, group, handle, request.message_id)
         return messages.ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     # -- for others ----------------------------------------------------------------------------------------------------
 
-    def newest(self, session: ClientSession, group: str, text: str) -> ReceiptHandle:
+    def newest(self, session: ClientSession, group: str, handle: ReceiptHandle) -> ReceiptHandle:
         """The handle by which the broker knows a message now; it is renewed no longer.
 
         Raises:
-            RefusedError: ``INVALID_RECEIPT_HANDLE``: the text is no handle, or the message may have been given to
-                another consumer.
+            RefusedError: ``INVALID_RECEIPT_HANDLE``: the message may have been given to another consumer.
         """
-        handle = self.renewals.take(session, group, ReceiptHandle.decode(text))
+        handle = self.renewals.take(session, group, handle)
         if handle.is_expired(self._now_ms()):
             raise RefusedError(messages.INVALID_RECEIPT_HANDLE, "the receipt handle is expired")
         return handle
+
+    async def _named(self, group: str, text: str, lite_topic: str) -> ReceiptHandle:
+        """The handle that a client hands back. Handles of official proxies do not have their lite topic, so it is the
+        one that the client names, unless its group is an ordinary one that reads the parent.
+
+        Raises:
+            RefusedError: ``INVALID_RECEIPT_HANDLE``: the text is no handle, or the name is that of no lite topic.
+            RucolaError: nobody could be asked for the group.
+        """
+        handle = ReceiptHandle.decode(text)
+        if not lite_topic or handle.lite_topic or not handle.is_ordered:
+            return handle
+        config = await self._brokers.group(group)
+        return handle if config is None or lite_group(config) is None else handle.of_lite_topic(lite_topic)
 
     async def drop(self, session: ClientSession, topic: str, group: str, handle: ReceiptHandle) -> None:
         """Acknowledges a message that a broker has just given the door, and that no client gets.
@@ -208,7 +232,7 @@ class Acknowledgements:
             RucolaError: the broker has not done it.
         """
         link = await self._brokers.link(session, handle.broker_name)
-        await _change(link, link.own, group, topic, handle, VISIBLE_SOON_MS)
+        await _change(link, link.own, _change_header(group, topic, handle, VISIBLE_SOON_MS), handle)
 
     async def change(
         self, session: ClientSession, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
@@ -219,7 +243,7 @@ class Acknowledgements:
             RucolaError: the broker has not done it.
         """
         link = await self._brokers.link(session, handle.broker_name)
-        return await _change(link, link.api, group, topic, handle, invisible_ms)
+        return await _change(link, link.api, _change_header(group, topic, handle, invisible_ms), handle)
 
     async def give_up(
         self, session: ClientSession, topic: str, group: str, handle: ReceiptHandle, message_id: str
@@ -282,22 +306,28 @@ class _AckWaiter(Waiter):
 
 
 async def _change(
-    link: DoorLink, api: ConsumerApi, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
+    link: DoorLink, api: ConsumerApi, header: ChangeInvisibleTimeRequestHeader, handle: ReceiptHandle
 ) -> ReceiptHandle:
-    header = ChangeInvisibleTimeRequestHeader(
-        group,
-        handle.real_topic(topic, group),
-        handle.queue_id,
-        handle.extra_info,
-        handle.queue_offset,
-        invisible_ms,
-    )
     changed = await api.change_invisible_time(link.address, header, _TIMEOUT_MS)
     return handle._replace(
         start_offset=handle.queue_offset,
         pop_time_ms=changed.pop_time,
         invisible_ms=changed.invisible_time,
         revive_queue_id=changed.revive_qid,
+    )
+
+
+def _change_header(
+    group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
+) -> ChangeInvisibleTimeRequestHeader:
+    return ChangeInvisibleTimeRequestHeader(
+        group,
+        handle.real_topic(topic, group),
+        handle.queue_id,
+        handle.extra_info,
+        handle.queue_offset,
+        invisible_ms,
+        handle.lite_topic or None,
     )
 
 
@@ -308,5 +338,10 @@ def ack_command(handle: ReceiptHandle, topic: str, group: str) -> RemotingComman
 
 def _ack_header(handle: ReceiptHandle, topic: str, group: str) -> AckMessageRequestHeader:
     return AckMessageRequestHeader(
-        group, handle.real_topic(topic, group), handle.queue_id, handle.extra_info, handle.queue_offset
+        group,
+        handle.real_topic(topic, group),
+        handle.queue_id,
+        handle.extra_info,
+        handle.queue_offset,
+        handle.lite_topic or None,
     )

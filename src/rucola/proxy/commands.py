@@ -1,4 +1,5 @@
-"""What brokers ask of clients: decisions about half messages, thread stacks, and one message to try.
+"""What brokers ask of clients: decisions about half messages, thread stacks, and one message to try; and what they tell
+them: that another client has taken over a lite topic.
 
 A remoting client answers itself. A client of the door is asked on its telemetry stream; without one, nobody is asked.
 
@@ -18,6 +19,7 @@ from rucola.protocol.bodies.consumer_running import ConsumeMessageDirectlyResult
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
+from rucola.protocol.headers.lite import NotifyUnsubscribeLiteRequestHeader
 from rucola.proxy import messages
 from rucola.proxy.delivery import delivered_body, delivered_message
 from rucola.proxy.presence import subscription_of
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from rucola.proxy.access import DoorAccess
+    from rucola.proxy.lite_subscriptions import LiteSubscriptions
     from rucola.proxy.sessions import ClientSession
     from rucola.proxy.telemetry import Telemetry
     from rucola.proxy.transactions import Transactions
@@ -36,6 +39,7 @@ HANDLED: Final = (
     RequestCode.CHECK_TRANSACTION_STATE,
     RequestCode.GET_CONSUMER_RUNNING_INFO,
     RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
 )
 """Codes of the requests that ``ServerCommands.asked`` handles."""
 _RESULTS = {
@@ -49,8 +53,10 @@ _NO_ANSWER = "the client has no telemetry stream, or did not answer in time"
 class ServerCommands:
     """Handles the requests of brokers. Event loop only."""
 
-    def __init__(self, telemetry: Telemetry, transactions: Transactions, access: DoorAccess) -> None:
-        self._telemetry, self._transactions, self._access = telemetry, transactions, access
+    def __init__(
+        self, telemetry: Telemetry, transactions: Transactions, lite: LiteSubscriptions, access: DoorAccess
+    ) -> None:
+        self._telemetry, self._transactions, self._lite, self._access = telemetry, transactions, lite, access
 
     def asked(
         self, session: ClientSession, broker_name: str, command: RemotingCommand
@@ -67,7 +73,16 @@ class ServerCommands:
             return self._running_info(session, command)
         if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             return self._consume_directly(session, command)
+        if command.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
+            self._taken_over(session, command)
         return None
+
+    def _taken_over(self, session: ClientSession, command: RemotingCommand) -> None:
+        header = NotifyUnsubscribeLiteRequestHeader.from_ext_fields(command.ext_fields)
+        if header.client_id == session.client_id:
+            self._lite.taken_over(session, header.lite_topic)
+            told = messages.NotifyUnsubscribeLiteCommand(lite_topic=header.lite_topic)
+            self._telemetry.say(session, messages.TelemetryCommand(notify_unsubscribe_lite_command=told))
 
     async def _running_info(self, session: ClientSession, command: RemotingCommand) -> RemotingCommand:
         header = ConsumerRunningInfoRequestHeader.from_ext_fields(command.ext_fields)
@@ -137,7 +152,7 @@ def _properties(session: ClientSession) -> dict[str, str]:
     }
     settings = session.settings
     if settings is not None:
-        if settings.client_type == messages.SIMPLE_CONSUMER:
+        if settings.client_type in (messages.SIMPLE_CONSUMER, messages.LITE_SIMPLE_CONSUMER):
             properties["PROP_CONSUME_TYPE"] = "CONSUME_ACTIVELY"
         properties |= settings.client_properties
     return properties

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rucola.common.hosts import check_bind_address, split_address
+from rucola.common.lite_door_config import LiteDoorConfig
 from rucola.common.options import check_options, documented, option
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import ConfigError
@@ -15,7 +16,7 @@ MESSAGE_BYTES_MAX = 15 * 1024**2
 
 @documented
 @dataclass(frozen=True)
-class ProxyConfig(TlsConfig):
+class ProxyConfig(LiteDoorConfig, TlsConfig):
     """Options of the gRPC door in front of brokers behind name servers. The keys of ``ProxyConfig`` are RocketMQ's,
     those for connections to brokers are the keys of its clients.
     """

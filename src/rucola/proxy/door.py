@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rucola.common.hosts import join_address
+from rucola.common.lite_door_config import LiteDoorConfig
 from rucola.grpc.health import HEALTH_V1, HealthService
 from rucola.grpc.methods import Method
 from rucola.grpc.reflection import ReflectionService
@@ -20,6 +21,7 @@ from rucola.proxy.acknowledge import Acknowledgements
 from rucola.proxy.brokers import Brokers
 from rucola.proxy.commands import ServerCommands
 from rucola.proxy.figures import DoorFigures
+from rucola.proxy.lite_subscriptions import LiteSubscriptions
 from rucola.proxy.outcomes import Outcomes
 from rucola.proxy.presence import Presence
 from rucola.proxy.recall import Recalls
@@ -40,8 +42,8 @@ from rucola.runtime.supervision import Pause, PeriodicWork, Supervisor
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-NOT_SERVED: Final = frozenset({"PullMessage", "UpdateOffset", "GetOffset", "QueryOffset", "SyncLiteSubscription"})
-"""Methods of the protocol that no client calls, or only for lite topics."""
+NOT_SERVED: Final = frozenset({"PullMessage", "UpdateOffset", "GetOffset", "QueryOffset"})
+"""Methods of the protocol that no client calls."""
 SERVED: Final = frozenset(rpc.name for rpc in V2.rpcs) - NOT_SERVED
 _LOOK_S: Final = 1.0
 _DRAIN_S: Final = 5.0
@@ -58,6 +60,7 @@ class DoorConfig:
         advertised: the address under which clients reach it; empty for the one that each client has used.
         reached_at: the host under which clients reach it if their requests do not say; empty for ``host``.
         body_bytes_max: largest body of a message.
+        lite: limits for lite topics.
         options: limits and TLS of the server.
     """
 
@@ -66,6 +69,7 @@ class DoorConfig:
     advertised: str = ""
     reached_at: str = ""
     body_bytes_max: int = BODY_BYTES_MAX
+    lite: LiteDoorConfig = field(default_factory=LiteDoorConfig)
     options: GrpcServerOptions = field(default_factory=GrpcServerOptions)
 
 
@@ -93,18 +97,23 @@ class GrpcDoor:
         now_ms, monotonic = clock.wall_ms, clock.monotonic
         brokers = make_brokers(self._asked)
         self.sessions = Sessions(access, monotonic, self._ended)
-        presence = Presence(brokers, access, self.sessions, now_ms)
-        self._telemetry = Telemetry(self.sessions, brokers, presence, config.body_bytes_max)
+        self._lite = lite = LiteSubscriptions(brokers, access, monotonic, config.lite)
+        presence = Presence(brokers, access, self.sessions, lite, now_ms)
+        self._telemetry = Telemetry(self.sessions, brokers, presence, lite, config.body_bytes_max)
         transactions = Transactions(brokers, access, monotonic)
-        self._commands = ServerCommands(self._telemetry, transactions, access)
+        self._commands = ServerCommands(self._telemetry, transactions, lite, access)
         acknowledgements = Acknowledgements(self.sessions, brokers, access, now_ms)
         self.renewals = Renewals(brokers, acknowledgements.change, acknowledgements.show, monotonic)
         acknowledgements.set_renewals(self.renewals)
         routes = Routes(
             brokers, access, lambda: join_address(config.reached_at or config.host, self.port), config.advertised
         )
-        sends = Sends(self.sessions, brokers, access, transactions, now_ms, config.body_bytes_max)
-        self._receives = Receives(self.sessions, brokers, access, acknowledgements, self.renewals, now_ms)
+        sends = Sends(
+            *(self.sessions, brokers, access, transactions, now_ms),
+            body_bytes_max=config.body_bytes_max,
+            lite_topic_bytes_max=config.lite.max_lite_topic_size,
+        )
+        self._receives = Receives(self.sessions, brokers, access, acknowledgements, self.renewals, lite, now_ms)
         served: dict[str, Callable[[ClientSession, Any], Awaitable[Message | bytes]]] = {
             "QueryRoute": routes.route,
             "QueryAssignment": routes.assignment,
@@ -113,6 +122,7 @@ class GrpcDoor:
             "ChangeInvisibleDuration": acknowledgements.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": acknowledgements.forward,
             "EndTransaction": transactions.end,
+            "SyncLiteSubscription": lite.sync,
             "RecallMessage": Recalls(brokers, access).recall,
         }
         methods: dict[str, Method] = {name: unary(self.sessions, name, serve) for name, serve in served.items()}
@@ -212,6 +222,7 @@ class GrpcDoor:
     async def _release(self, session: ClientSession, has_said: bool) -> None:
         """Gives back what a client has not acknowledged, then forgets it at the brokers."""
         try:
+            await self._lite.forget(session, has_said)
             await self.renewals.release(session, has_said)
         finally:
             session.close()

@@ -32,6 +32,7 @@ def local_door(broker: Broker, address: str, tls: ServerTls | None) -> GrpcDoor:
         broker.config.grpc_advertised_address,
         broker.config.client_host,
         broker.store.config.max_message_size,
+        broker.config,
         GrpcServerOptions(tls=tls),
     )
     return GrpcDoor(

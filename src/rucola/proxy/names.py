@@ -1,6 +1,6 @@
 """Names of topics and groups in requests: which are accepted, and how a namespace is part of a stored name.
 
-Source: RocketMQ 5.3.3, ``GrpcValidator``, ``Validators``, ``NamespaceUtil``.
+Source: RocketMQ 5.3.3, ``GrpcValidator``, ``Validators``, ``NamespaceUtil``; lite topics: RocketMQ 5.5.0.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ GROUP_CHARACTERS_MAX: Final = 120
 NAMESPACE_SEPARATOR: Final = "%"
 _ALLOWED = "letters and digits of ASCII, %, |, _ and -"
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]*")
+_LITE_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _SHOWN_CHARACTERS = 64
 
 
@@ -47,6 +48,36 @@ def check_group(group: str) -> None:
     _check("group", group, GROUP_CHARACTERS_MAX, messages.ILLEGAL_CONSUMER_GROUP)
     if group.startswith(SYSTEM_GROUP_PREFIX):
         raise RefusedError(messages.ILLEGAL_CONSUMER_GROUP, f"consumer group {group} belongs to the system")
+
+
+def check_lite_topic(lite_topic: str, bytes_max: int) -> None:
+    """Refuses a lite topic that no client may use.
+
+    Args:
+        lite_topic: the name, without the parent.
+        bytes_max: its largest size.
+
+    Raises:
+        RefusedError: ``ILLEGAL_LITE_TOPIC``: the name is blank, too long, or has other characters.
+    """
+    if not lite_topic.strip():
+        raise RefusedError(messages.ILLEGAL_LITE_TOPIC, "the name of the lite topic is blank")
+    size = len(lite_topic.encode())
+    if size > bytes_max:
+        raise RefusedError(
+            messages.ILLEGAL_LITE_TOPIC, f"the name of the lite topic has {size} bytes; allowed are {bytes_max}"
+        )
+    if not is_lite_topic(lite_topic):
+        shown = ascii(lite_topic[:_SHOWN_CHARACTERS])
+        raise RefusedError(
+            messages.ILLEGAL_LITE_TOPIC,
+            f"the name of the lite topic is {shown}; allowed are letters and digits of ASCII, _ and -",
+        )
+
+
+def is_lite_topic(text: str) -> bool:
+    """Whether a text has only the characters that a lite topic may have."""
+    return _LITE_NAME.fullmatch(text) is not None
 
 
 def resource_of(name: str) -> messages.Resource:

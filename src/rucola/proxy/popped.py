@@ -147,7 +147,7 @@ def _popped(view: memoryview, table: array[int], row: int, places: _Places, term
         reconsume_times = places.reconsume_times(queue_id, queue_offset) or reconsume_times
     fate = Fate.DELIVER
     if terms.tags or reconsume_times >= terms.attempts_max:
-        fate = _fate(_text(view, table, base + RECORD_TAGS_POS, base + RECORD_TAGS_LEN), reconsume_times, terms)
+        fate = fate_of(_text(view, table, base + RECORD_TAGS_POS, base + RECORD_TAGS_LEN), reconsume_times, terms)
     handle = places.handle(terms.broker_name, queue_id, queue_offset, table[base + RECORD_PHYSICAL_OFFSET])
     if fate is Fate.DELIVER and handle is not None:
         scratch = bytearray(delivery_bytes(table[base + RECORD_SIZE], len(handle)))
@@ -181,7 +181,8 @@ def _general(message: MessageExt, handle: str | None, fate: Fate, topic: str) ->
     return PoppedMessage(*known, messages.ReceiveMessageResponse(message=delivered).SerializeToString())
 
 
-def _fate(tag: str, reconsume_times: int, terms: ReceiveTerms) -> Fate:
+def fate_of(tag: str, reconsume_times: int, terms: ReceiveTerms) -> Fate:
+    """What happens to a message with this tag that was delivered so often before."""
     if terms.tags and tag not in terms.tags:
         return Fate.ACKNOWLEDGE
     return Fate.GIVE_UP if reconsume_times >= terms.attempts_max else Fate.DELIVER

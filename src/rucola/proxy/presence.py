@@ -25,6 +25,7 @@ from rucola.protocol.bodies.heartbeat import (
 from rucola.proxy import messages
 from rucola.proxy.access import DoorAccess
 from rucola.proxy.brokers import Brokers, DoorLink
+from rucola.proxy.lite_subscriptions import LiteSubscriptions
 from rucola.proxy.names import check_group
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import ok
@@ -33,6 +34,8 @@ from rucola.proxy.sessions import ClientSession, Sessions
 _CONSUME_TYPES = {
     messages.PUSH_CONSUMER: ConsumeType.CONSUME_PASSIVELY,
     messages.SIMPLE_CONSUMER: ConsumeType.CONSUME_ACTIVELY,
+    messages.LITE_PUSH_CONSUMER: ConsumeType.CONSUME_PASSIVELY,
+    messages.LITE_SIMPLE_CONSUMER: ConsumeType.CONSUME_ACTIVELY,
 }
 _TIMEOUT_MS = 3_000
 
@@ -44,11 +47,20 @@ class Presence:
         brokers: where they register.
         access: says what an account may do.
         sessions: the clients.
+        lite: has the subscriptions to lite topics.
         now_ms: the wall clock, for versions of subscriptions.
     """
 
-    def __init__(self, brokers: Brokers, access: DoorAccess, sessions: Sessions, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        access: DoorAccess,
+        sessions: Sessions,
+        lite: LiteSubscriptions,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._brokers, self._access, self._sessions, self._now_ms = brokers, access, sessions, now_ms
+        self._lite = lite
 
     async def heartbeat(self, session: ClientSession, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse:
         """Serves Heartbeat: the client registers again, with the settings that it has sent before.
@@ -121,7 +133,10 @@ class Presence:
         next heartbeat; one that has moved to another door registers there.
         """
         settings = session.settings
-        if settings is None or session.stream is not None:
+        if session.stream is not None:
+            return
+        await self._lite.leave(session)
+        if settings is None:
             return
         if settings.HasField("publishing"):
             groups: list[tuple[str | None, str | None]] = [(topic, None) for topic in _topics(settings)]
@@ -201,5 +216,6 @@ def _known(session: ClientSession) -> messages.Settings:
 def _unknown_type(settings: messages.Settings) -> RefusedError:
     return RefusedError(
         messages.UNRECOGNIZED_CLIENT_TYPE,
-        f"client type {settings.client_type} is not supported; allowed are producers, push and simple consumers",
+        f"client type {settings.client_type} is not supported; allowed are producers, and push and simple consumers of "
+        "topics and of lite topics",
     )

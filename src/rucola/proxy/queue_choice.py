@@ -1,4 +1,4 @@
-"""The queue for a message with a message group: the same group goes to the same queue.
+"""The queue for a message with a message group or a lite topic: the same one goes to the same queue.
 
 The hash is over all writable queues of all brokers of the topic, in the order of topic, broker name and queue id. An
 official proxy beside ours chooses the same queue, so both keep the order of a group.
@@ -30,10 +30,10 @@ class Queues(Protocol):
 
 
 def queue_of_group(group: str, queues: Queues) -> MessageQueue:
-    """The queue of a message group.
+    """The queue of a message group or a lite topic.
 
     Args:
-        group: the message group.
+        group: its name.
         queues: all writable queues of the topic, sorted; at least one.
     """
     return queues[consistent_hash(string_hash(group), len(queues))]

@@ -17,13 +17,16 @@ from rucola.common.numbers import INT32_MAX, INT64_MAX, number_in
 from rucola.common.pop_topics import ORDER_REVIVE_QUEUE, TOPIC_KINDS, real_topic
 from rucola.formats.pop import TIME_MS_MAX
 from rucola.proxy import messages
+from rucola.proxy.names import is_lite_topic
 from rucola.proxy.refusal import RefusedError
 
 NO_PHYSICAL_OFFSET: Final = -1
 _SHOWN_CHARACTERS = 64
 _TRANSACTION_MARK = "T1."
 _USUAL: Final = re.compile(
-    r"(\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,9}) ([012]) ([^ ]+) (\d{1,9}) (\d{1,18})(?: (\d{1,18}))?", re.ASCII
+    r"(\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,9}) ([012]) ([^ ]+) (\d{1,9}) (\d{1,18})"
+    r"(?: (\d{1,18})(?: ([\w-]{1,127}))?)?",
+    re.ASCII,
 )
 """A receipt handle whose numbers are certainly within their limits."""
 _NO_PLACE: Final = str(NO_PHYSICAL_OFFSET)
@@ -42,6 +45,8 @@ class ReceiptHandle(NamedTuple):
         queue_id: its queue.
         queue_offset: its offset in the queue.
         physical_offset: its place in the commit log; -1 in handles that remoting clients hold.
+        lite_topic: its lite topic, to which queue id and offset belong; empty without one. RocketMQ's handles do not
+            have it, and its proxies read past it.
     """
 
     start_offset: int
@@ -53,10 +58,11 @@ class ReceiptHandle(NamedTuple):
     queue_id: int
     queue_offset: int
     physical_offset: int = NO_PHYSICAL_OFFSET
+    lite_topic: str = ""
 
     @property
     def extra_info(self) -> str:
-        """The handle without the place in the commit log, as brokers know it."""
+        """The handle without the place in the commit log and the lite topic, as brokers know it."""
         return (
             f"{self.start_offset} {self.pop_time_ms} {self.invisible_ms} {self.revive_queue_id} {self.topic_kind} "
             f"{self.broker_name} {self.queue_id} {self.queue_offset}"
@@ -75,21 +81,32 @@ class ReceiptHandle(NamedTuple):
         """The topic that holds a message of ``topic``: the topic itself or a retry topic of ``group``."""
         return real_topic(topic, group, self.topic_kind)
 
+    def of_lite_topic(self, lite_topic: str) -> ReceiptHandle:
+        """The handle of a message that a client says to be of a lite topic.
+
+        Raises:
+            RefusedError: ``INVALID_RECEIPT_HANDLE``: there is no such lite topic.
+        """
+        if not is_lite_topic(lite_topic):
+            raise _invalid_handle("the lite topic has a name that no lite topic has", self.encode())
+        return self._replace(lite_topic=lite_topic)
+
     def encode(self) -> str:
         """The text for clients; without a physical offset, that of brokers."""
         if self.physical_offset == NO_PHYSICAL_OFFSET:
             return self.extra_info
-        return f"{self.extra_info} {self.physical_offset}"
+        lite_topic = f" {self.lite_topic}" if self.lite_topic else ""
+        return f"{self.extra_info} {self.physical_offset}{lite_topic}"
 
     @classmethod
     def decode(cls, text: str) -> ReceiptHandle:
-        """Parses the text of eight or nine fields.
+        """Parses the text of eight to ten fields.
 
         Raises:
             RefusedError: ``INVALID_RECEIPT_HANDLE``: the text is not a receipt handle. The refusal names the field.
         """
         if (usual := _USUAL.fullmatch(text)) is not None:
-            start, popped, hidden, revive_queue, kind, name, queue, offset, physical = usual.groups(_NO_PLACE)
+            start, popped, hidden, revive_queue, kind, name, queue, offset, physical, _ = usual.groups(_NO_PLACE)
             return cls(
                 int(start),
                 int(popped),
@@ -100,10 +117,11 @@ class ReceiptHandle(NamedTuple):
                 int(queue),
                 int(offset),
                 int(physical),
+                usual[10] or "",
             )
         words = text.split(" ")
-        if not 8 <= len(words) <= 9:
-            raise _invalid_handle(f"{len(words)} fields instead of 8 or 9", text)
+        if not 8 <= len(words) <= 10:
+            raise _invalid_handle(f"{len(words)} fields instead of 8 to 10", text)
         if words[4] not in TOPIC_KINDS:
             raise _invalid_handle("the kind of topic is not 0, 1 or 2", text)
         if not words[5]:
@@ -117,7 +135,8 @@ class ReceiptHandle(NamedTuple):
             words[5],
             _field("queue", words[6], INT32_MAX, text),
             _field("queue offset", words[7], INT64_MAX, text),
-            _field("physical offset", words[8], INT64_MAX, text) if len(words) == 9 else NO_PHYSICAL_OFFSET,
+            _field("physical offset", words[8], INT64_MAX, text) if len(words) > 8 else NO_PHYSICAL_OFFSET,
+            _lite_topic(words[9], text) if len(words) > 9 else "",
         )
 
 
@@ -178,6 +197,12 @@ def _field(name: str, word: str, highest: int, text: str) -> int:
     if value is None:
         raise _invalid_handle(f"the {name} is not a number from 0 to {highest}", text)
     return value
+
+
+def _lite_topic(word: str, text: str) -> str:
+    if not is_lite_topic(word):
+        raise _invalid_handle("the lite topic has a name that no lite topic has", text)
+    return word
 
 
 def _invalid_handle(problem: str, text: str) -> RefusedError:

@@ -16,27 +16,26 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rucola.common.numbers import POP_MESSAGES_MAX
 from rucola.errors import BrokerError, FormatError, RemotingError, RucolaError
 from rucola.grpc.call import PREFIX_BYTES, GrpcCall
-from rucola.grpc.metadata import timeout_s
 from rucola.grpc.methods import Answer, UnaryMethod
-from rucola.protocol.bodies.heartbeat import SubscriptionData
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.frame import FrameBatch
+from rucola.protocol.headers.lite import PopLiteMessageResponseHeader
 from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rucola.proxy import messages
+from rucola.proxy.lite_members import checked_group
 from rucola.proxy.names import check_group, check_topic
+from rucola.proxy.poll_terms import PopHeader, invisible_ms_of, lite_pop_of, poll_ms_of, pop_command, pop_of
 from rucola.proxy.popped import Fate, PoppedMessage, ReceiveTerms, popped_messages
+from rucola.proxy.popped_lite import popped_lite_messages
 from rucola.proxy.presence import subscription_of
 from rucola.proxy.receipt import ReceiptHandle
 from rucola.proxy.refusal import RefusedError
-from rucola.proxy.renewals import HIDDEN_MS
 from rucola.proxy.rpc import decoded, ok, refusal_of, serialized
-from rucola.proxy.sessions import VERSION
 from rucola.proxy.settings import attempts_max
-from rucola.proxy.timestamps import duration_ms, set_milliseconds
+from rucola.proxy.timestamps import set_milliseconds
 from rucola.remoting.response_future import Waiter
 from rucola.runtime.logs import event
 
@@ -44,15 +43,12 @@ if TYPE_CHECKING:
     from rucola.proxy.access import DoorAccess
     from rucola.proxy.acknowledge import Acknowledgements
     from rucola.proxy.brokers import Brokers, DoorLink
+    from rucola.proxy.lite_subscriptions import LiteSubscriptions
     from rucola.proxy.renewals import Renewals
     from rucola.proxy.sessions import ClientSession, Sessions
 
 logger = logging.getLogger(__name__)
 
-POLL_MS_MIN: Final = 5_000
-POLL_MS_MAX: Final = 20_000
-INVISIBLE_MS_MIN: Final = 10_000
-INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
 POP_BYTES_MAX: Final = 1 << 20
 POP_BYTES_MIN: Final = 64 * 1024
 """Bytes of the messages of one poll: the first number is shared by all polls of a client, each has the second one."""
@@ -61,10 +57,6 @@ _UNSENT_BYTES_MAX = 1 << 20
 _LOOK_S = 0.1
 _AT_ONCE_BYTES = 64 * 1024
 _LATE_MS = 1_000
-_FROM_LAST = 1
-_NO_DEADLINE_MS = 60_000
-_CODE_SINCE = (5, 0, 3)
-"""Version of clients since which they know the code ``ILLEGAL_POLLING_TIME``."""
 
 
 class _Poll:
@@ -82,13 +74,14 @@ class _Poll:
         session: ClientSession,
         call: GrpcCall,
         link: DoorLink,
-        header: PopMessageRequestHeader,
+        header: PopHeader,
         terms: ReceiveTerms,
+        poll_ms: int,
         *,
         auto_renew: bool,
     ) -> None:
         self.session, self.call, self.link, self.header, self.terms = session, call, link, header, terms
-        self.ends_ms = asyncio.get_running_loop().time() * 1000 + header.poll_time
+        self.ends_ms = asyncio.get_running_loop().time() * 1000 + poll_ms
         self.auto_renew = auto_renew
         self._opaque = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -123,6 +116,7 @@ class Receives:
         access: says what an account may do.
         acknowledgements: settles messages that are not delivered.
         renewals: renews handles of push consumers.
+        lite: has the subscriptions to lite topics.
         now_ms: the wall clock.
     """
 
@@ -133,10 +127,11 @@ class Receives:
         access: DoorAccess,
         acknowledgements: Acknowledgements,
         renewals: Renewals,
+        lite: LiteSubscriptions,
         now_ms: Callable[[], int],
     ) -> None:
         self._sessions, self._brokers, self._access = sessions, brokers, access
-        self._acknowledgements, self._renewals = acknowledgements, renewals
+        self._acknowledgements, self._renewals, self._lite = acknowledgements, renewals, lite
         self._now_ms = now_ms
         self._polls: Counter[ClientSession] = Counter()
         self._tasks: set[asyncio.Future[None]] = set()
@@ -180,12 +175,12 @@ class Receives:
         Raises:
             RucolaError: one fails.
         """
-        poll_ms = _poll_ms(session, call, request)
+        poll_ms = poll_ms_of(session, call, request)
         topic, group = request.message_queue.topic.name, request.group.name
         check_topic(topic)
         check_group(group)
         self._access.check_subscribe(session.account, session.address, topic, group)
-        invisible_ms = _invisible_ms(request)
+        invisible_ms = invisible_ms_of(request)
         subscription = subscription_of(topic, request.filter_expression, self._now_ms())
         view = await self._brokers.topic(topic)
         if view is None:
@@ -203,33 +198,23 @@ class Receives:
             frozenset(subscription.tags_set),
             attempts_max(config),
         )
-        header = self._header(request, subscription, invisible_ms, poll_ms, in_order=config.consume_message_orderly)
+        header: PopHeader
+        if checked_group(session, config, topic) is None:
+            header = pop_of(request, subscription, invisible_ms, in_order=config.consume_message_orderly)
+        else:
+            header = lite_pop_of(request, session.client_id, invisible_ms)
+            self._check_unacknowledged(session, request)
+            await self._lite.restore(session)
         link = await self._brokers.link(session, terms.broker_name)
-        return _Poll(session, call, link, header, terms, auto_renew=request.auto_renew)
+        return _Poll(session, call, link, header, terms, poll_ms, auto_renew=request.auto_renew)
 
-    def _header(
-        self,
-        request: messages.ReceiveMessageRequest,
-        subscription: SubscriptionData,
-        invisible_ms: int,
-        poll_ms: int,
-        *,
-        in_order: bool,
-    ) -> PopMessageRequestHeader:
-        return PopMessageRequestHeader(
-            consumer_group=request.group.name,
-            topic=request.message_queue.topic.name,
-            queue_id=-1,
-            max_msg_nums=min(max(request.batch_size, 1), POP_MESSAGES_MAX),
-            invisible_time=invisible_ms,
-            poll_time=poll_ms,
-            born_time=self._now_ms(),
-            init_mode=_FROM_LAST,
-            exp_type=subscription.expression_type,
-            exp=subscription.sub_string,
-            order=in_order,
-            attempt_id=request.attempt_id or None,
-        )
+    def _check_unacknowledged(self, session: ClientSession, request: messages.ReceiveMessageRequest) -> None:
+        count, allowed = self._renewals.count(session), self._lite.config.max_lite_renew_num_per_channel
+        if request.auto_renew and count > allowed:
+            raise RefusedError(
+                messages.FORBIDDEN,
+                f"the client has {count} messages that it has not acknowledged; allowed are {allowed}",
+            )
 
     def _pop(self, poll: _Poll) -> None:
         """Asks the broker, unless the client has too much to take before."""
@@ -242,11 +227,11 @@ class Receives:
                 poll.look_again(self._pop)
             return
         header = poll.header
-        header.max_bytes = max(POP_BYTES_MAX // self._polls[poll.session], POP_BYTES_MIN)
+        if isinstance(header, PopMessageRequestHeader):
+            header.max_bytes = max(POP_BYTES_MAX // self._polls[poll.session], POP_BYTES_MIN)
         header.poll_time, header.born_time = max(left_ms, 0), self._now_ms()
-        command = RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=header.to_ext_fields())
         try:
-            poll.ask(command, _PopWaiter(self, poll))
+            poll.ask(pop_command(header), _PopWaiter(self, poll))
         except (RefusedError, RemotingError) as error:
             self.failed(poll, error)
 
@@ -289,8 +274,7 @@ class Receives:
     async def _deliver(self, poll: _Poll, answer: RemotingCommand) -> None:
         call, terms = poll.call, poll.terms
         try:
-            header = PopMessageResponseHeader.from_ext_fields(answer.ext_fields)
-            convert = partial(popped_messages, header, bytes(answer.body), terms)
+            convert = _conversion(poll, answer)
             if len(answer.body) > _AT_ONCE_BYTES:
                 found = await asyncio.get_running_loop().run_in_executor(None, convert)
             else:
@@ -411,37 +395,10 @@ class _PopWaiter(Waiter):
 _OK = serialized(messages.ReceiveMessageResponse(status=ok()))
 
 
-def _poll_ms(session: ClientSession, call: GrpcCall, request: messages.ReceiveMessageRequest) -> int:
-    """How long the poll waits; it must be answered before its deadline."""
-    left_ms = _NO_DEADLINE_MS if call.timeout is None else int(timeout_s(call.timeout) * 1000)
-    if request.HasField("long_polling_timeout"):
-        wanted_ms = duration_ms(request.long_polling_timeout) or 0
-    else:
-        settings = session.settings
-        wanted_ms = left_ms - (duration_ms(settings.request_timeout) or 0 if settings is not None else 0) // 2
-    poll_ms = min(max(wanted_ms, POLL_MS_MIN), POLL_MS_MAX)
-    if poll_ms > left_ms:
-        if left_ms < POLL_MS_MIN:
-            known = _version(call.metadata[VERSION] or b"") >= _CODE_SINCE
-            raise RefusedError(
-                messages.ILLEGAL_POLLING_TIME if known else messages.BAD_REQUEST,
-                f"the deadline of the call is in {left_ms} ms; a poll needs {POLL_MS_MIN} ms",
-            )
-        poll_ms = left_ms
-    return poll_ms
-
-
-def _version(text: bytes) -> tuple[int, ...]:
-    return tuple(int(word) for word in text[:32].split(b".") if word.isdigit())
-
-
-def _invisible_ms(request: messages.ReceiveMessageRequest) -> int:
-    if request.auto_renew:
-        return HIDDEN_MS
-    invisible_ms = duration_ms(request.invisible_duration)
-    if invisible_ms is None or not INVISIBLE_MS_MIN <= invisible_ms <= INVISIBLE_MS_MAX:
-        raise RefusedError(
-            messages.ILLEGAL_INVISIBLE_TIME,
-            f"the invisible time is not allowed; allowed are {INVISIBLE_MS_MIN} to {INVISIBLE_MS_MAX} ms",
-        )
-    return invisible_ms
+def _conversion(poll: _Poll, answer: RemotingCommand) -> Callable[[], list[PoppedMessage]]:
+    """What makes messages of the answer to a pop."""
+    records, terms = bytes(answer.body), poll.terms
+    if isinstance(poll.header, PopMessageRequestHeader):
+        return partial(popped_messages, PopMessageResponseHeader.from_ext_fields(answer.ext_fields), records, terms)
+    header = PopLiteMessageResponseHeader.from_ext_fields(answer.ext_fields)
+    return partial(popped_lite_messages, header, records, terms)

@@ -1,7 +1,7 @@
 """How the door refuses a request: a code of the protocol and a text. Business errors never travel as codes of gRPC.
 
 Source: RocketMQ 5.3.3, ``GrpcProxyException``, ``ResponseBuilder``,
-``SendMessageActivity#convertToSendMessageResponse``.
+``SendMessageActivity#convertToSendMessageResponse``; quotas of lite topics: RocketMQ 5.5.0.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ _OF_RESPONSES: Final[Mapping[int, int]] = MappingProxyType(
         ResponseCode.TOPIC_NOT_EXIST: messages.TOPIC_NOT_FOUND,
         ResponseCode.RPC_TIME_OUT: messages.PROXY_TIMEOUT,
         ResponseCode.NO_PERMISSION: messages.FORBIDDEN,
+        ResponseCode.LMQ_QUOTA_EXCEEDED: messages.LITE_TOPIC_QUOTA_EXCEEDED,
+        ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: messages.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
         # the message is stored, but not as safely as the broker promises
         ResponseCode.FLUSH_DISK_TIMEOUT: messages.MASTER_PERSISTENCE_TIMEOUT,
         ResponseCode.FLUSH_SLAVE_TIMEOUT: messages.SLAVE_PERSISTENCE_TIMEOUT,

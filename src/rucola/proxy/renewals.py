@@ -39,6 +39,8 @@ _FAILURES_MAX: Final = 3
 _AGAIN_S: Final = 2
 _AT_ONCE: Final = 64
 
+_Key = tuple[str, str, str, int, int]
+
 Change = Callable[["ClientSession", str, str, ReceiptHandle, int], Awaitable[ReceiptHandle]]
 """Changes the invisible time: gets client, group, topic, handle and ms, and returns the new handle."""
 Show = Callable[["ClientSession", str, str, ReceiptHandle], Awaitable[None]]
@@ -66,7 +68,7 @@ class _Held:
         session: ClientSession,
         group: str,
         topic: str,
-        key: tuple[str, str, int, int],
+        key: _Key,
         handle: ReceiptHandle,
         popped_s: float,
         reconsume_times: int,
@@ -88,12 +90,16 @@ class Renewals:
 
     def __init__(self, brokers: Brokers, change: Change, show: Show, monotonic: Callable[[], float]) -> None:
         self._brokers, self._change, self._show, self._monotonic = brokers, change, show, monotonic
-        self._held: dict[ClientSession, dict[tuple[str, str, int, int], _Held]] = {}
+        self._held: dict[ClientSession, dict[_Key, _Held]] = {}
         self._slots: defaultdict[int, list[_Held]] = defaultdict(list)
         self._looked_s = int(monotonic())
 
     def __len__(self) -> int:
         return sum(map(len, self._held.values()))
+
+    def count(self, session: ClientSession) -> int:
+        """Number of the messages of a client that it has neither acknowledged nor handed back."""
+        return len(self._held.get(session, ()))
 
     def keep(self, session: ClientSession, group: str, topic: str, handle: ReceiptHandle, reconsume_times: int) -> None:
         """Renews a handle from now on."""
@@ -193,6 +199,7 @@ def _is_here(held: _Held) -> bool:
     return not session.is_away and (held.renewed > 0 or held.popped_s >= session.here_since_s)
 
 
-def _key(group: str, handle: ReceiptHandle) -> tuple[str, str, int, int]:
+def _key(group: str, handle: ReceiptHandle) -> _Key:
     """What stays the same in all handles of a message."""
-    return group, f"{handle.topic_kind}{handle.broker_name}", handle.queue_id, handle.queue_offset
+    place = f"{handle.topic_kind}{handle.broker_name}"
+    return group, place, handle.lite_topic, handle.queue_id, handle.queue_offset

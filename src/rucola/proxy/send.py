@@ -58,6 +58,7 @@ class Sends:
         transactions: remembers where half messages are.
         now_ms: the wall clock.
         body_bytes_max: largest body.
+        lite_topic_bytes_max: largest name of a lite topic.
     """
 
     def __init__(
@@ -68,11 +69,12 @@ class Sends:
         transactions: Transactions,
         now_ms: Callable[[], int],
         body_bytes_max: int,
+        lite_topic_bytes_max: int,
     ) -> None:
         self._sessions, self._brokers, self._access = sessions, brokers, access
         self._transactions = transactions
         self._now_ms = now_ms
-        self._body_bytes_max = body_bytes_max
+        self._body_bytes_max, self._lite_topic_bytes_max = body_bytes_max, lite_topic_bytes_max
 
     def method(self) -> UnaryMethod:
         """SendMessage."""
@@ -116,7 +118,7 @@ class Sends:
 
     async def _send_all(self, session: ClientSession, request: messages.SendMessageRequest) -> bytes:
         try:
-            arrival = Arrival(self._now_ms(), session.address, self._body_bytes_max)
+            arrival = Arrival(self._now_ms(), session.address, self._body_bytes_max, self._lite_topic_bytes_max)
             accepted = read_request(request, arrival)
             topic = accepted[0].topic
             self._access.check_publish(session.account, session.address, topic)
@@ -233,8 +235,9 @@ def _texts(entries: list[messages.SendResultEntry]) -> str:
 
 
 def _queue_for(view: TopicView, message: SentMessage) -> MessageQueue:
-    if message.message_group is not None:
-        return queue_of_group(message.message_group, view.writable)
+    ordered_by = message.message_group or message.lite_topic
+    if ordered_by is not None:
+        return queue_of_group(ordered_by, view.writable)
     queue = next(view.turns)
     if message.kind is MessageKind.PRIORITY and message.priority is not None:
         highest = next(data.write_queue_nums for data in view.queues if data.broker_name == queue.broker_name) - 1

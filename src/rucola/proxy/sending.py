@@ -7,7 +7,8 @@ What clients cannot see is stored in a fixed order: system properties first, the
 writes them in the order of a Java ``HashMap``. A property without a value is left out, because no reader of RocketMQ
 would see it.
 
-Source: RocketMQ 5.3.3, ``SendMessageActivity``, ``ProducerProcessor#sendMessage``; priorities: RocketMQ 5.4.
+Source: RocketMQ 5.3.3, ``SendMessageActivity``, ``ProducerProcessor#sendMessage``; priorities: RocketMQ 5.4; lite
+topics: RocketMQ 5.5.0.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rucola.proxy import messages
 from rucola.proxy.message_kind import MessageKind, kind_of
-from rucola.proxy.names import check_topic
-from rucola.proxy.property_keys import PRIORITY, RESERVED_KEYS, TRACE_CONTEXT
+from rucola.proxy.names import check_lite_topic, check_topic
+from rucola.proxy.property_keys import LITE_TOPIC, PRIORITY, RESERVED_KEYS, TRACE_CONTEXT
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.timestamps import milliseconds, whole_seconds
 
@@ -37,6 +38,7 @@ RECOVERY_SECONDS_MAX: Final = 3600
 """Longest time until the first check of a transaction."""
 DELAY_MS_MAX: Final = 24 * 3600 * 1000
 MESSAGE_GROUP_BYTES_MAX: Final = 63
+LITE_TOPIC_BYTES_MAX: Final = 64
 _COMPRESSED = int(MessageSysFlag.COMPRESSED)
 _PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
 PROPERTIES_BYTES_STORED_MAX: Final = PROPERTIES_BYTES_MAX - SUFFIX_BYTES_MAX
@@ -55,6 +57,7 @@ class SentMessage:
         born_timestamp_ms: when the message was made.
         unique_key: the id that the client gave it.
         message_group: messages of the same group go to the same queue; None without.
+        lite_topic: messages of the same lite topic go to the same queue; None without.
         kind: what the properties make of it.
         deliver_ms: when it is delivered; None if at once.
         priority: 0 or more; None without.
@@ -68,6 +71,7 @@ class SentMessage:
     born_timestamp_ms: int
     unique_key: str
     message_group: str | None
+    lite_topic: str | None
     kind: MessageKind
     deliver_ms: int | None
     priority: int | None
@@ -81,11 +85,13 @@ class Arrival(NamedTuple):
         now_ms: the time.
         host: address of the client, stored if a message does not name its host; may be empty.
         body_bytes_max: largest body.
+        lite_topic_bytes_max: largest name of a lite topic.
     """
 
     now_ms: int
     host: str = ""
     body_bytes_max: int = BODY_BYTES_MAX
+    lite_topic_bytes_max: int = LITE_TOPIC_BYTES_MAX
 
 
 def read_request(request: messages.SendMessageRequest, arrival: Arrival) -> list[SentMessage]:
@@ -114,6 +120,8 @@ def _read_message(message: messages.Message, arrival: Arrival) -> SentMessage:
     recovery_seconds = _recovery_seconds(system)
     deliver_ms = _deliver_ms(system, arrival.now_ms)
     _check_message_group(system.message_group)
+    if system.lite_topic:
+        check_lite_topic(system.lite_topic, arrival.lite_topic_bytes_max)
     _check_others(system)
 
     born_ms = milliseconds(system.born_timestamp) if system.HasField("born_timestamp") else None
@@ -130,6 +138,7 @@ def _read_message(message: messages.Message, arrival: Arrival) -> SentMessage:
         const.SHARDING_KEY: system.message_group,
         TRACE_CONTEXT: system.trace_context,
         PRIORITY: _decimal(priority),
+        LITE_TOPIC: system.lite_topic,
         const.BORN_HOST: arrival.host if is_blank(system.born_host) else system.born_host,
         const.BORN_TIMESTAMP: _decimal(born_ms),
     }
@@ -144,6 +153,7 @@ def _read_message(message: messages.Message, arrival: Arrival) -> SentMessage:
         born_timestamp_ms=arrival.now_ms if born_ms is None else born_ms,
         unique_key=system.message_id,
         message_group=system.message_group or None,
+        lite_topic=system.lite_topic or None,
         kind=kind,
         deliver_ms=deliver_ms,
         priority=priority,
@@ -273,8 +283,6 @@ def _check_others(system: messages.SystemProperties) -> None:
     """The checks that RocketMQ 5.3.3 does not make. A control character in these fields could begin a property that
     only brokers set.
     """
-    if system.lite_topic or system.message_type == messages.LITE:
-        raise RefusedError(messages.ILLEGAL_LITE_TOPIC, "this server has no lite topics")
     for name, text in (("trace context", system.trace_context), ("born host", system.born_host)):
         if has_iso_control(text):
             raise RefusedError(messages.BAD_REQUEST, f"the {name} has control characters")

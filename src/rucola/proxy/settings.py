@@ -1,6 +1,7 @@
 """What a client is told in answer to its settings: its own message, with the server's values set.
 
-Source: RocketMQ 5.3.3, ``GrpcClientSettingsManager``, ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``.
+Source: RocketMQ 5.3.3, ``GrpcClientSettingsManager``, ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``; lite
+topics: RocketMQ 5.5.0.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rucola.broker.lite.attributes import LiteGroup
 from rucola.common.java import read_int64
+from rucola.common.lite_door_config import LiteDoorConfig
+from rucola.common.numbers import INT32_MAX
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.proxy import messages
 from rucola.proxy.sending import BODY_BYTES_MAX
@@ -51,6 +55,14 @@ def told(settings: messages.Settings, group: SubscriptionGroupConfig | None, bod
     answer.metric.Clear()
     answer.metric.on = False
     return answer
+
+
+def set_lite(subscription: messages.Subscription, lite: LiteGroup, config: LiteDoorConfig) -> None:
+    """Sets what only a consumer of lite topics is told. It keeps its quota itself; without one, that is the largest
+    number.
+    """
+    subscription.lite_subscription_quota = min(lite.quota, INT32_MAX) if lite.quota >= 0 else INT32_MAX
+    subscription.max_lite_topic_size = config.max_lite_topic_size
 
 
 def attempts_max(group: SubscriptionGroupConfig | None) -> int:

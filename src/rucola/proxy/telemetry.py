@@ -20,15 +20,17 @@ from rucola.grpc.call import GrpcCall
 from rucola.grpc.methods import Conversation, StreamMethod
 from rucola.grpc.status import GrpcError, StatusCode
 from rucola.proxy import messages
+from rucola.proxy.lite_members import checked_settings
 from rucola.proxy.names import check_group, check_topic
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import decoded, ok, refusal_of, serialized
-from rucola.proxy.settings import CLIENT_PROPERTIES_BYTES_MAX, CLIENT_PROPERTIES_MAX, told
+from rucola.proxy.settings import CLIENT_PROPERTIES_BYTES_MAX, CLIENT_PROPERTIES_MAX, set_lite, told
 from rucola.remoting.fairness.steps import Steps
 from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
     from rucola.proxy.brokers import Brokers
+    from rucola.proxy.lite_subscriptions import LiteSubscriptions
     from rucola.proxy.presence import Presence
     from rucola.proxy.sessions import ClientSession, Sessions
 
@@ -51,6 +53,7 @@ class Telemetry:
         sessions: the clients.
         brokers: know the groups.
         presence: registers clients.
+        lite: has the subscriptions to lite topics.
         body_bytes_max: largest body that producers may send.
     """
 
@@ -59,9 +62,10 @@ class Telemetry:
         sessions: Sessions,
         brokers: Brokers,
         presence: Presence,
+        lite: LiteSubscriptions,
         body_bytes_max: int,
     ) -> None:
-        self._sessions, self._brokers, self._presence = sessions, brokers, presence
+        self._sessions, self._brokers, self._presence, self._lite = sessions, brokers, presence, lite
         self._body_bytes_max = body_bytes_max
         self._nonces = itertools.count(1)
         self._asked: dict[tuple[ClientSession, str], asyncio.Future[messages.TelemetryCommand]] = {}
@@ -71,13 +75,6 @@ class Telemetry:
     def method(self) -> StreamMethod:
         """Telemetry."""
         return StreamMethod(self._begin)
-
-    async def settings_of(self, session: ClientSession, settings: messages.Settings) -> messages.Settings:
-        """The answer to a client's settings."""
-        group = None
-        if settings.HasField("subscription"):
-            group = await self._brokers.group(settings.subscription.group.name)
-        return told(settings, group, self._body_bytes_max)
 
     async def ask(
         self, session: ClientSession, command: Callable[[str], messages.TelemetryCommand]
@@ -163,11 +160,12 @@ class Telemetry:
         session, call = stream.session, stream.call
         try:
             self._check(session, settings)
+            answer = await self._answer(settings)
             heartbeat = self._presence.heartbeat_of(session, settings)
             session.set_settings(settings, heartbeat)
             session.set_stream(call)
             await self._presence.register(session, settings, heartbeat)
-            answer = await self.settings_of(session, settings)
+            await self._lite.restore(session)
         except RucolaError as error:
             refusal = refusal_of(error)
             if refusal.code == messages.FORBIDDEN:
@@ -179,6 +177,17 @@ class Telemetry:
             stream.over()
             return
         call.send(serialized(messages.TelemetryCommand(status=ok(), settings=answer)))
+
+    async def _answer(self, settings: messages.Settings) -> messages.Settings:
+        """The answer to a client's settings."""
+        if not settings.HasField("subscription"):
+            return told(settings, None, self._body_bytes_max)
+        group = await self._brokers.group(settings.subscription.group.name)
+        answer = told(settings, group, self._body_bytes_max)
+        lite = checked_settings(settings, group)
+        if lite is not None:
+            set_lite(answer.subscription, lite, self._lite.config)
+        return answer
 
     def _check(self, session: ClientSession, settings: messages.Settings) -> None:
         _check_properties(settings)

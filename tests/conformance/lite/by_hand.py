@@ -175,7 +175,8 @@ def _invalid_grpc(life: Life) -> None:
         with life.door(f"hand-{kind}-{group}-{topic}", group, topic, kind) as door:
             life.result(f"{kind} of {group} and {topic}", door.heartbeat())
             life.result("subscribes", door.sync("PARTIAL_ADD", "session-1"))
-            life.result("receives", door.receive(poll_s=1))
+            code, found = door.receive(poll_s=1)
+            life.result("receives", (code, [one.body for one in found]))
     with life.door("hand-invalid", SHARED) as door:
         life.result("heartbeat", door.heartbeat())
         for name in ("", " ", "x" * 64, "x" * 65, "ü" * 33, "a.b", "a$b", "a/b", "..", "A_-9"):

@@ -9,7 +9,7 @@ from tests.conformance.lite.agents import Admin, Clients
 from tests.conformance.lite.recording import Recording
 from tests.conformance.lite.relays import Relays
 from tests.conformance.lite.scripted import Door
-from tools.peers.servers import ProxiedServers
+from tools.peers.servers import Servers
 
 PARENT, SHORT, PLAIN, TEMPORARY = "agents", "brief", "plain", "temporary"
 """Topics: a parent, one whose lite topics expire after a minute, an ordinary one, a parent whose group is disabled."""
@@ -36,7 +36,7 @@ class Life:
         remote: address of the relay for clients by hand.
     """
 
-    servers: ProxiedServers
+    servers: Servers
     relays: Relays
     recording: Recording
     endpoints: str

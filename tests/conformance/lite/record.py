@@ -1,5 +1,7 @@
 """Records one life of lite topics: official servers, official clients, and relays between them, into
-``tests/golden/lite/``: ``python -m tests.conformance.lite.record``.
+``tests/golden/lite/``: ``python -m tests.conformance.lite.record``. With ``--peer``, other servers are played:
+``rucola-proxy`` is Rucola's proxy before the official broker, ``rucola`` is ``rucola up``. ``compare`` says what
+differs.
 
 The broker registers the address of a relay, so the proxy reaches it only through that. Clients know only the gRPC
 relay. ``--kind`` is the kind of the consume queues. A scenario that breaks off is not written; the others are played.
@@ -22,7 +24,7 @@ from tests.conformance.lite.life import Life
 from tests.conformance.lite.recording import Recording, write
 from tests.conformance.lite.relays import Relays
 from tools.peers.packages import PeerError
-from tools.peers.servers import ProxiedServers, free_port
+from tools.peers.servers import FrontedServers, ProxiedServers, RucolaServers, free_port
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "lite"
 VERSION = "5.5.0"
@@ -46,6 +48,11 @@ PROXY_SETTINGS = {
     "defaultInvisibleTimeMills": 20000,
 }
 """Shorter polls and leases than by default (20 s, 60 s) shorten the life."""
+OURS: dict[str, object] = {
+    key: value for key, value in SETTINGS.items() if key not in ("enableLitePopLog", "brokerIP1")
+}
+PEER_NAMES = ("official", FrontedServers.name, RucolaServers.name)
+PeerServers = ProxiedServers | FrontedServers | RucolaServers
 SCENARIOS: dict[str, Callable[[Life], None]] = {
     step.__name__: step
     for step in (
@@ -62,21 +69,25 @@ def main(arguments: list[str]) -> int:
     """Records the life with one or both kinds of consume queues."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.lite.record", description=__doc__)
     parser.add_argument("--kind", action="append", choices=KINDS, help="kind of the consume queues; both by default")
+    parser.add_argument("--peer", choices=PEER_NAMES, default="official", help="the servers; official by default")
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=[*SCENARIOS], help="only these")
     parser.add_argument("--to", type=Path, default=GOLDEN, help="folder of the recordings")
     options = parser.parse_args(arguments)
+    if options.peer != "official" and options.to == GOLDEN:
+        parser.error(f"--peer {options.peer} needs --to: {GOLDEN} has the recordings of the official servers")
+    kinds = options.kind or (["file"] if options.peer == RucolaServers.name else list(KINDS))
     try:
-        broken = [record(kind, options.to / kind, options.scenarios) for kind in options.kind or KINDS]
+        broken = [record(kind, options.to / kind, options.scenarios, options.peer) for kind in kinds]
     except PeerError as error:
         print(f"lite: {error}", file=sys.stderr)
         return 2
     return int(any(broken))
 
 
-def record(kind: str, folder: Path, names: Sequence[str]) -> list[str]:
+def record(kind: str, folder: Path, names: Sequence[str], peer: str = "official") -> list[str]:
     """Plays scenarios with one kind of consume queues, and writes a file for each; returns those that broke off."""
     recording = Recording()
-    servers = ProxiedServers(VERSION, {**SETTINGS, "storeType": KINDS[kind]}, proxy_settings=PROXY_SETTINGS)
+    servers = servers_of(peer, kind)
     port = free_port(neighbour=-2)
     servers.broker = f"127.0.0.1:{port}"
     grpc, tool, hand = f"127.0.0.1:{free_port()}", f"127.0.0.3:{port}", f"127.0.0.4:{port}"
@@ -91,6 +102,16 @@ def record(kind: str, folder: Path, names: Sequence[str]) -> list[str]:
         python = stack.enter_context(python_clients(grpc, recording))
         life = Life(servers, relays, recording, grpc, hand, mqadmin, java, python)
         return [name for name in SCENARIOS if name in (*FIRST, *names) and not _play(life, kind, name, folder)]
+
+
+def servers_of(peer: str, kind: str) -> PeerServers:
+    """The servers that are played, which are not started."""
+    settings = {**SETTINGS, "storeType": KINDS[kind]}
+    if peer == RucolaServers.name:
+        return RucolaServers(settings=OURS, grpc=True)
+    if peer == FrontedServers.name:
+        return FrontedServers(version=VERSION, settings=settings)
+    return ProxiedServers(VERSION, settings, proxy_settings=PROXY_SETTINGS)
 
 
 def _play(life: Life, kind: str, name: str, folder: Path) -> bool:

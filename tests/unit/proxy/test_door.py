@@ -252,10 +252,17 @@ def test_settings_of_a_consumer(tmp_path: Path) -> None:
         ({"subscription": messages.Subscription(group=resource(""))}, "group"),
         (
             {
+                "client_type": messages.PULL_CONSUMER,
+                "subscription": messages.Subscription(group=resource("G")),
+            },
+            "client%20type%204",
+        ),
+        (
+            {
                 "client_type": messages.LITE_PUSH_CONSUMER,
                 "subscription": messages.Subscription(group=resource("G")),
             },
-            "client%20type%205",
+            "lite.bind.topic",
         ),
         (
             {
@@ -386,7 +393,8 @@ def test_refused_sends(tmp_path: Path) -> None:
                 (send_request("T", message_group="g"), messages.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
                 (send_request("R"), messages.FORBIDDEN),
                 (send_request("T", user={"TAGS": "x"}), messages.ILLEGAL_MESSAGE_PROPERTY_KEY),
-                (send_request("T", lite_topic="l"), messages.ILLEGAL_LITE_TOPIC),
+                (send_request("T", lite_topic="l"), messages.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+                (send_request("T", lite_topic="l/"), messages.ILLEGAL_LITE_TOPIC),
             ):
                 answer = await client.call("SendMessage", request)
                 assert answer.status.code == code and answer.status.message, answer

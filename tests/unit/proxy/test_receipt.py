@@ -29,6 +29,17 @@ def test_a_handle_of_remoting_clients_has_no_place_in_the_log():
     assert handle.encode() == handle.extra_info == TEXT.removesuffix(" 4096")
 
 
+def test_a_handle_has_its_lite_topic():
+    handle = ReceiptHandle.decode(TEXT + " session-1_A")
+    assert handle == HANDLE._replace(lite_topic="session-1_A") == HANDLE.of_lite_topic("session-1_A")
+    assert handle.encode() == TEXT + " session-1_A"
+    assert handle.extra_info == HANDLE.extra_info, "brokers do not see it"
+    assert ReceiptHandle.decode("0" + TEXT + " " + "s" * 128).lite_topic == "s" * 128, "not by the usual way"
+    with pytest.raises(RefusedError, match="no lite topic has") as refused:
+        HANDLE.of_lite_topic("a/b")
+    assert refused.value.code == messages.INVALID_RECEIPT_HANDLE
+
+
 @pytest.mark.parametrize(("after_ms", "expired"), [(-1, False), (0, True), (1, True)])
 def test_expired(after_ms, expired):
     assert HANDLE.is_expired(1700000030000 + after_ms) is expired
@@ -63,10 +74,13 @@ def test_every_number_is_bounded(place, highest):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "1 fields instead of 8 or 9"),
+        ("", "1 fields instead of 8 to 10"),
         ("1 2 3 4 0 b 6", "7 fields"),
-        (TEXT + " 1", "10 fields"),
-        (TEXT.replace(" ", "  ", 1), "10 fields"),
+        (TEXT + " a b", "11 fields"),
+        (TEXT + " ", "no lite topic has"),
+        (TEXT + " a/b", "no lite topic has"),
+        (TEXT + " ü", "no lite topic has"),
+        (TEXT.replace(" ", "  ", 1) + " a", "11 fields"),
         (TEXT.replace(" 0 b", " 3 b"), "kind of topic"),
         (TEXT.replace(" 0 b", " 00 b"), "kind of topic"),
         ("7 1 2 3 0  4 5", "no name"),

@@ -83,6 +83,7 @@ def fast(module: ModuleType, data: bytes, arrival: Arrival = ARRIVAL) -> SentMes
         row[FrameColumn.BORN_TIMESTAMP],
         text(FrameColumn.UNIQ_KEY_POS, FrameColumn.UNIQ_KEY_LEN).decode(),
         None,
+        None,
         MessageKind.NORMAL,
         None,
         None,

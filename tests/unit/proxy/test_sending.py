@@ -48,7 +48,7 @@ def code_of(*sent: object) -> int:
 
 def test_a_plain_message():
     assert read(message()) == [
-        SentMessage("t", b"x", PLAIN, 0, 7000, "id", None, MessageKind.NORMAL, None, None, 0),
+        SentMessage("t", b"x", PLAIN, 0, 7000, "id", None, None, MessageKind.NORMAL, None, None, 0),
     ]
 
 
@@ -257,8 +257,13 @@ WRONG = {
     "delivery at no time": (message(delivery_timestamp={"nanos": 1_000_000_000}), "ILLEGAL_DELIVERY_TIME"),
     "blank group": (message(message_group=" "), "ILLEGAL_MESSAGE_GROUP"),
     "group of 64": (message(message_group="g" * 62 + "ü"), "ILLEGAL_MESSAGE_GROUP"),
-    "lite topic": (message(lite_topic="l"), "ILLEGAL_LITE_TOPIC"),
-    "lite message": (message(message_type=messages.LITE), "ILLEGAL_LITE_TOPIC"),
+    "blank lite topic": (message(lite_topic=" "), "ILLEGAL_LITE_TOPIC"),
+    "lite topic of 65": (message(lite_topic="l" * 65), "ILLEGAL_LITE_TOPIC"),
+    "lite topic that is a path": (message(lite_topic="a/../b"), "ILLEGAL_LITE_TOPIC"),
+    "lite topic with a dollar": (message(lite_topic="a$b"), "ILLEGAL_LITE_TOPIC"),
+    "lite topic of other letters": (message(lite_topic="ü"), "ILLEGAL_LITE_TOPIC"),
+    "lite topic of other digits": (message(lite_topic="\u0663"), "ILLEGAL_LITE_TOPIC"),
+    "lite topic with a line": (message(lite_topic="a\n"), "ILLEGAL_LITE_TOPIC"),
     "all properties 31,768 bytes": (
         message(message_id="i" * (31768 - len(PLAIN) + 2)),
         "MESSAGE_PROPERTIES_TOO_LARGE",
@@ -337,7 +342,7 @@ def wrong_from(first: int) -> messages.Message:
     if first <= 10:
         system["message_group"] = " "
     if first <= 11:
-        system["lite_topic"] = "l"
+        system["lite_topic"] = "l/"
     body = b"" if first <= 1 else b"x"
     return message(body, "TBW102" if first == 0 else "t", user, **system)
 

@@ -140,7 +140,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return list(value) if fastjson.are_scalars(value) else [_plain(member) for member in value]
     if isinstance(value, (set, frozenset)):
-        return [_plain(member) for member in sorted(value)]
+        ordered = sorted(value)
+        return ordered if fastjson.are_scalars(ordered) else [_plain(member) for member in ordered]
     return value
 
 
