@@ -1,0 +1,1 @@
+"""Lite topics: how a broker serves them. The store keeps their queues (``store.lite``)."""
