@@ -19,6 +19,8 @@ sys.path.insert(0, str(ROOT / "src"))
 from rucola.broker.acl.permission import DENY, PUB, SUB, Account  # noqa: E402
 from rucola.broker.acl.requirements import REQUIREMENTS, describe  # noqa: E402
 from rucola.broker.requests import ACCOUNT_REQUESTS, REQUESTS, USER_REQUESTS  # noqa: E402
+from rucola.controller.processor import CHANGING as CONTROLLER_CHANGING  # noqa: E402
+from rucola.controller.processor import READING as CONTROLLER_READING  # noqa: E402
 from rucola.namesrv.administration import REQUESTS as NAMESRV_REQUESTS  # noqa: E402
 from rucola.namesrv.namesrv import READING  # noqa: E402
 from rucola.protocol.codes import RequestCode  # noqa: E402
@@ -80,6 +82,11 @@ def rendered() -> str:
     lines += ["", "| request to a name server | code | needs |", "|---|---|---|"]
     for code in sorted({RequestCode(code) for code in NAMESRV_REQUESTS} | NAMESRV_OWN | READING):
         needs = "nothing" if code in READING else "administrator"
+        lines.append(f"| `{code.name}` | {int(code)} | {needs} |")
+    lines.append("| every other | | administrator |")
+    lines += ["", "| request to a controller | code | needs |", "|---|---|---|"]
+    for code in sorted(CONTROLLER_CHANGING | CONTROLLER_READING):
+        needs = "nothing" if code in CONTROLLER_READING else "administrator"
         lines.append(f"| `{code.name}` | {int(code)} | {needs} |")
     lines.append("| every other | | administrator |")
     lines += ["", "| call of the gRPC port | needs |", "|---|---|"]

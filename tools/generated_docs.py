@@ -146,7 +146,7 @@ def attribute_texts(kind: type) -> dict[str, str]:
 def metrics(_: str) -> str:
     """Table of all metrics at ``/metrics``, found in the code that creates them: name and help text."""
     rows = []
-    for module in ("metrics", "topic_metrics", "door_metrics", "figures", "merged_metrics"):
+    for module in ("metrics", "topic_metrics", "door_metrics", "controller_metrics", "figures", "merged_metrics"):
         tree = parsed(SOURCE / "cli" / f"{module}.py")
         for node in ast.walk(tree):
             parts = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []

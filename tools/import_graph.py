@@ -17,7 +17,7 @@ LAYERS = [
     (9, ["cli"]),
     (8, ["lab"]),
     (8, ["proxy"]),
-    (7, ["broker", "namesrv", "spark", "sql"]),
+    (7, ["broker", "controller", "namesrv", "spark", "sql"]),
     (6, ["lake"]),
     (5, ["sync", "arrow"]),
     (4, ["client"]),

@@ -215,6 +215,27 @@ class TableConflictError(RucolaError):
         return f"table {self.table}: another writer committed version {self.version} first; try again"
 
 
+class EtcdError(RucolaError):
+    """etcd did not answer a call, or refused it.
+
+    Args:
+        endpoint: URL of the member that was asked last.
+        operation: path of the call, for example ``/v3/kv/txn``.
+        reason: what happened.
+        code: etcd's code of the refusal (those of gRPC); 0 without an answer: the call may have been carried out.
+    """
+
+    retriable = True
+
+    def __init__(self, endpoint: str, operation: str, reason: str, code: int = 0) -> None:
+        super().__init__(endpoint, operation, reason, code)
+        self.endpoint, self.operation, self.reason, self.code = endpoint, operation, reason, code
+
+    def __str__(self) -> str:
+        outcome = f"refused {self.operation} (code {self.code})" if self.code else f"did not answer {self.operation}"
+        return f"etcd {self.endpoint} {outcome}: {self.reason}"
+
+
 class RemotingError(RucolaError):
     """A connection failed or a peer did not respond."""
 

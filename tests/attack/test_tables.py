@@ -26,7 +26,7 @@ from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
 
 SOURCE = Path(__file__).parents[2] / "src" / "rucola"
-PACKAGES = ("broker", "remoting", "namesrv", "grpc", "http2", "proxy")
+PACKAGES = ("broker", "controller", "remoting", "namesrv", "grpc", "http2", "proxy")
 CONTAINERS = {"dict", "OrderedDict", "Counter", "defaultdict", "set", "deque", "list"}
 
 SHARE = "each account has a share (Shares)"
@@ -42,6 +42,8 @@ CACHE = "a cache with a maximum; an entry that is missing costs time only"
 JOURNAL = "by the halves of the journal, 1 MiB each; what has no room there is stored at once"
 ADMINISTRATORS = "administrators fill it"
 BROKERS = "with accounts, only administrators' accounts register: brokersMax, topicsMax"
+GROUPS = "with accounts, only administrators' accounts register: groupsMax, 64 brokers for each"
+HEARTBEATS = "with accounts, only administrators' accounts send heartbeats: brokersMax"
 ACCOUNTS = "one entry per account"
 CALLS = "by the open calls: 4,096 for each connection, 131,072 for all, in which each connection has a share"
 SESSIONS = "by the clients of the gRPC port, at most 16,384; those that are silent give way"
@@ -175,6 +177,15 @@ TABLES = {
     "remoting/tls_listener:TlsListener._shaking": CONNECTION,
     "remoting/tls_listener:TlsListener._tasks": CONNECTION,
     "remoting/fairness/resumed:Resumed._held": WAITING,
+    "controller/controller:Controller._elections": GROUPS,
+    "controller/controller:Controller._works": NONE,
+    "controller/group_store:GroupStore._damaged": GROUPS,
+    "controller/group_store:GroupStore._doubtful": GROUPS,
+    "controller/group_store:GroupStore._known": GROUPS,
+    "controller/group_store:GroupStore._locks": WAITING,
+    "controller/group_store:GroupStore._users": WAITING,
+    "controller/heartbeat:BrokerHeartbeatManager._of_channel": HEARTBEATS,
+    "controller/heartbeat:BrokerHeartbeatManager._table": HEARTBEATS,
     "namesrv/kv_config:KVConfigManager._tables": ADMINISTRATORS,
     "namesrv/route_info:RouteInfoManager._groups": BROKERS,
     "namesrv/route_info:RouteInfoManager._clusters": BROKERS,

@@ -285,6 +285,16 @@ def _proxy(add: Add) -> None:
     _common(add, quarantine=False)
 
 
+def _controller(add: Add) -> None:
+    add("-c", "--config", metavar="FILE", help="A properties file.")
+    add("--etcd", metavar="URLS", help="Members of one etcd, http://host:port, separated by commas.")
+    add("--prefix", metavar="PATH", help="Where the controller's keys are. [default: /rucola/controller]")
+    add("--listen", metavar="ADDRESS", help="Address to listen on, host:port. [default: 127.0.0.1:9878]")
+    add("--advertise", metavar="ADDRESS", help="Address, host:port, for brokers. [default: that of --listen]")
+    _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: none]")
+    _common(add, quarantine=False)
+
+
 def _replica(add: Add) -> None:
     add(
         "--master",
@@ -421,6 +431,12 @@ COMMANDS = {
         (extras.SERVER, extras.GRPC),
         "start:proxy",
         _proxy,
+    ),
+    "controller": Command(
+        "Start a controller, which elects the masters of RocketMQ's brokers, with its state in etcd.",
+        (extras.SERVER, extras.CONTROLLER),
+        "start:controller",
+        _controller,
     ),
     "replica": Command(
         "Copy the log of a RocketMQ master into a directory, byte by byte, while the master goes on.",

@@ -1,4 +1,4 @@
-"""Access control of a name server in a cluster with accounts: only administrators may change its state.
+"""Access control of a name server or controller in a cluster with accounts: only administrators may change its state.
 
 Brokers register with credentials of their own (``innerClientAuthenticationCredentials``). ``rucola up`` creates a
 secret for its brokers at each start; a separate name server reads ``conf/plain_acl.yml`` as a broker does. An account
@@ -25,13 +25,14 @@ _OWN_BROKERS = "rucola-up"
 
 
 class NamesrvAccess:
-    """Accepts or refuses those requests to a name server that are not open to every client.
+    """Accepts or refuses those requests to a name server or controller that are not open to every client.
 
     Args:
         source: returns the current accounts; None while they are not known.
         insecure: accept legacy signatures, which can be replayed, over any connection.
         own: the account of the name server's own brokers, in addition to the accounts of ``source``.
         addresses: see ``Freshness``.
+        server: what it guards, for the reason of a refusal.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class NamesrvAccess:
         insecure: bool,
         own: Account | None = None,
         addresses: str = "",
+        server: str = "a name server",
     ) -> None:
+        self._server = server
         self._source = source
         self._own = {} if own is None else {own.access_key: own}
         self._seen: AclSnapshot | None = None
         self._snapshot = AclSnapshot(self._own)
-        # No request to a name server refers to a message.
+        # No request to name servers and controllers refers to a message.
         freshness = Freshness(clock, (socket.gethostname(),), addresses)
         quota = NameQuota(0)
         self._guard = AccessGuard(self.snapshot, _no_topic, clock, freshness, insecure, require_v2=False, quota=quota)
@@ -64,7 +67,7 @@ class NamesrvAccess:
         reason = self._guard.judge(channel, command)
         account = self.snapshot().accounts.get(command.ext_fields.get(ACCESS_KEY, ""))
         if not reason and (account is None or not account.admin):
-            reason = f"access denied: request {command.code} to a name server needs an administrator"
+            reason = f"access denied: request {command.code} to {self._server} needs an administrator"
         return reason
 
 

@@ -1,4 +1,5 @@
-"""The server commands ``up``, ``namesrv``, ``broker`` and ``proxy``. Each returns when its servers have stopped.
+"""The server commands ``up``, ``namesrv``, ``broker``, ``proxy`` and ``controller``. Each returns when its servers
+have stopped.
 
 The configuration file is read before the event loop begins: if it is a FIFO into which nobody writes, signals still end
 the command.
@@ -165,6 +166,30 @@ def proxy(options: Namespace) -> int:
         return server.stop
 
     run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)
+    return ExitCode.CLEAN
+
+
+def controller(options: Namespace) -> int:
+    """Runs only a controller."""
+    # Imported late: the other commands need no HTTP to etcd.
+    from rucola.cli.controller_server import ControllerServer, controller_config
+
+    prepare(options)
+    config = controller_config(options.config, options.etcd, options.prefix, options.listen, options.advertise)
+
+    async def start() -> Stop:
+        server = ControllerServer(config, options.http_port)
+        await server.start()
+        address = server.controller.address
+        lines = {"controller": address, "etcd": config.etcd_endpoints, "prefix": config.etcd_prefix}
+        http = server.http.address if server.http is not None else None
+        if http is not None:
+            lines["http"] = f"http://{http}"
+        facts = {"controller": address, "etcd": config.etcd_endpoints, "prefix": config.etcd_prefix, "http": http}
+        say_ready(options.json, "rucola controller", lines, facts)
+        return server.stop
+
+    run_servers(start, LogOptions.of(options))
     return ExitCode.CLEAN
 
 

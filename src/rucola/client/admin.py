@@ -29,6 +29,7 @@ from rucola.protocol.headers.query import QueryMessageRequestHeader
 from rucola.remoting.admin_api import AdminApi
 from rucola.remoting.auth_api import AuthApi
 from rucola.remoting.client import RemotingClient
+from rucola.remoting.controller_api import ControllerApi
 from rucola.runtime.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class AdminClient:
     Attributes:
         api: methods that each send one request to one server.
         auth: methods for accounts, users and rules.
+        controller: methods for controllers.
 
     Raises:
         ConfigError: the address of a name server is not ``host:port``.
@@ -65,6 +67,7 @@ class AdminClient:
         self._client = RemotingClient(client_options(config, clock or SystemClock()))
         self.api = AdminApi(self._client)
         self.auth = AuthApi(self._client)
+        self.controller = ControllerApi(self._client)
         self._name_servers = NameServers(namesrv, self.api, timeout_ms)
 
     async def __aenter__(self) -> Self:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rucola.common.columns import ROW_WIDTH
-from rucola.common.hosts import check_bind_address, is_loopback
-from rucola.common.kernel_columns import FRAME_CODE, FRAME_FLAG
+from rucola.common.hosts import check_bind_address
 from rucola.common.options import check_options, option
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import ConfigError
 from rucola.namesrv.administration import register_administration
-from rucola.namesrv.config_processor import NamesrvConfigProcessor
 from rucola.namesrv.kv_config import KVConfigManager
 from rucola.namesrv.processor import NamesrvProcessor
 from rucola.namesrv.route_info import RouteInfoManager, RouteLimits
-from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
-from rucola.protocol.frame import FrameBatch
-from rucola.protocol.signature import TOO_EARLY
+from rucola.protocol.codes import RequestCode
+from rucola.remoting.config_processor import ConfigProcessor
+from rucola.remoting.guarded import GuardedHandler, Judge, judge_by_place
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
 from rucola.runtime.clock import Clock, SystemClock
@@ -47,7 +42,8 @@ READING = frozenset(
     }
 )
 """Requests that everybody may send. All others, including unknown codes, are for brokers and administrators (S-46)."""
-_TRUSTED = "namesrv-trusted"
+REMOTE_KEYS = frozenset({"scanNotActiveBrokerInterval"})
+"""Options that a request may change."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +125,7 @@ class NamesrvConfig(TlsConfig):
             raise ConfigError("rocketmqHome", "", "a directory, because aclEnable=true")
 
 
-Judge = Callable[[Channel, RemotingCommand], str]
-"""Returns why a request that changes something is refused; an empty text allows it."""
-
-
-class NameServer:
+class NameServer(GuardedHandler):
     """One name server. It is started and stopped once, on an event loop.
 
     Args:
@@ -153,20 +145,23 @@ class NameServer:
         judge: Judge | None = None,
     ) -> None:
         self._config = config
-        self._judge = judge or self._judge_by_place
         self._files = files or Files()
         self.supervisor = Supervisor()
-        self._monotonic = (clock or SystemClock()).monotonic
-        self.routes = RouteInfoManager(self._monotonic, config.support_acting_master)
+        monotonic = (clock or SystemClock()).monotonic
+        processors = ProcessorTable()
+        judge = judge or judge_by_place(config.insecure, "the name server")
+        super().__init__(processors, READING, judge, monotonic)
+        self.routes = RouteInfoManager(monotonic, config.support_acting_master)
         self._kv_config = KVConfigManager()
-        self._processors = ProcessorTable()
         limits = RouteLimits(config.brokers_max, config.brokers_per_connection_max, config.topics_max)
-        NamesrvProcessor(self.routes, self._kv_config, limits).register_to(self._processors)
-        register_administration(self._processors, self.routes, self._kv_config, self._persist, limits)
-        NamesrvConfigProcessor(config).register_to(self._processors)
+        NamesrvProcessor(self.routes, self._kv_config, limits).register_to(processors)
+        register_administration(processors, self.routes, self._kv_config, self._persist, limits)
+        ConfigProcessor(config, REMOTE_KEYS).register_to(
+            processors, RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG
+        )
         options = ServerOptions(tls=server_tls(config))
         self._server = RemotingServer(self, config.bind_address, config.listen_port, options, self.supervisor)
-        self._writer = TableWriter(self.supervisor, self._monotonic)
+        self._writer = TableWriter(self.supervisor, monotonic)
         self._kept: KeptTable | None = None
         if config.kv_config_path:
             name = config.kv_config_path.rpartition("/")[2]
@@ -218,39 +213,10 @@ class NameServer:
         if self._notices is not None:
             await self._notices.close()
 
-    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serves all frames that one read delivered."""
-        self.serve_rows(channel, batch, 0)
-
-    def serve_rows(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Serves the frames from row ``first`` on, as many as fit into one iteration of the event loop."""
-        table = batch.table
-        for row in range(first, batch.count):
-            if (row > first or channel.costly) and channel.note_request():
-                channel.postpone(batch, row)
-                return
-            base = row * ROW_WIDTH
-            if table[base + FRAME_FLAG] & FLAG_RESPONSE:
-                continue
-            command = batch.command(row)
-            refusal = "" if table[base + FRAME_CODE] in READING else self._judge(channel, command)
-            if not refusal:
-                began_s = self._monotonic()
-                self._processors.process(channel, command)
-                channel.note_cost(self._monotonic() - began_s)
-            elif not command.is_oneway:
-                code = ResponseCode.SYSTEM_BUSY if refusal.startswith(TOO_EARLY) else ResponseCode.NO_PERMISSION
-                channel.send(command.answer(code, refusal).encode())
-
     def channel_closed(self, channel: Channel) -> None:
         """Removes the brokers that registered over ``channel``."""
         for address in self.routes.channel_closed(channel):
             event(logger, logging.WARNING, "broker lost: connection closed", address=address)
-
-    def _judge_by_place(self, channel: Channel, _command: RemotingCommand) -> str:
-        if self._config.insecure or _trusted(channel):
-            return ""
-        return "only this machine or a peer with a certificate may change the name server's state"
 
     async def _persist(self) -> None:
         if self._kept is not None:
@@ -273,12 +239,3 @@ class NameServer:
         self._writer.write_failed_again()
         for address in self.routes.scan():
             event(logger, logging.WARNING, "broker lost: registration expired", address=address)
-
-
-def _trusted(channel: Channel) -> bool:
-    """Whether the peer may be a broker: it is on this machine, or has shown a trusted certificate."""
-    trusted = channel.attributes.get(_TRUSTED)
-    if trusted is None:
-        trusted = channel.verified or is_loopback(channel.remote_address)
-        channel.attributes[_TRUSTED] = trusted
-    return bool(trusted)

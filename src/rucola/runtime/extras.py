@@ -25,6 +25,8 @@ SPARK = "spark", ("lark", "numpy", "pandas", "pyarrow", "pyspark")
 SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
 """Needed by ``rucola.sql``."""
 
+CONTROLLER = "controller", ("h11",)
+"""Needed by the controller, for HTTP to etcd."""
 LAKE = "lake", ("deltalake", "lark", "numpy", "obstore", "pyarrow")
 """Needed by ``rucola.lake``."""
 GRPC = "grpc", ("cryptography", "google.protobuf")

@@ -9,8 +9,8 @@ from tests.unit.namesrv.test_namesrv import asking
 from rucola.common.data_version import DataVersion
 from rucola.common.java import parse_properties
 from rucola.common.topic_config import TopicConfig
-from rucola.namesrv.config_processor import CONFIG_BYTES_MAX
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper
+from rucola.remoting.config_processor import CONFIG_BYTES_MAX
 from rucola.testing.event_loop import run_stepped
 
 
