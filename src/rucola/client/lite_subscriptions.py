@@ -66,6 +66,9 @@ class LiteSubscriptions:
         self._names: set[str] = set()
         self._changing: dict[str, asyncio.Future[None]] = {}
         """Lite topics of a change that waits or runs, with the end of the last such change."""
+        self._calls: set[asyncio.Task[None]] = set()
+        self._adding = 0
+        """Number of lite topics that are being added."""
         self._left: dict[str, float] = {}
         """Lite topics that were left, with the event loop's time until which this is of interest."""
         self._asking: set[str] = set()
@@ -101,8 +104,8 @@ class LiteSubscriptions:
         """Makes all brokers forget the client; failures are only logged."""
         self._has_ended = True
         await self._tasks.stop()
-        for ended in list(self._changing.values()):
-            await asyncio.wait((ended,))
+        while self._calls:
+            await asyncio.wait(self._calls)
         await self._at_all(LiteSubscriptionAction.COMPLETE_REMOVE, (frozenset(), None))
         self._names.clear()
 
@@ -155,10 +158,20 @@ class LiteSubscriptions:
         return [name for name in names if self._instance.routes.has_master(name)]
 
     async def _finish(self, names: Collection[str], change: Coroutine[Any, Any, None]) -> None:
-        """Carries out a change, after all earlier changes of the same lite topics."""
+        """Carries out a change, after all earlier changes of the same lite topics. It goes on if the caller is
+        cancelled.
+        """
         task = asyncio.ensure_future(self._in_turn(names, change))
+        self._calls.add(task)
+        task.add_done_callback(self._call_ended)
         await asyncio.wait((task,))
         task.result()
+
+    def _call_ended(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            event(logger, logging.DEBUG, "change of lite subscriptions failed", error=error)
 
     async def _in_turn(self, names: Collection[str], change: Coroutine[Any, Any, None]) -> None:
         ended = asyncio.get_running_loop().create_future()
@@ -180,15 +193,22 @@ class LiteSubscriptions:
     async def _add(self, names: frozenset[str], start: LiteOffset | None) -> None:
         again = names & self._names if start is not None else frozenset()
         new = names - self._names
-        if len(self._names) + len(new) > self._quota:
-            raise LiteQuotaError(
-                sorted(new), f"the consumer may have {self._quota} lite topics (lite_subscription_quota)"
-            )
+        if len(self._names) + self._adding + len(new) > self._quota:
+            quota = f"the consumer may have {self._quota} lite topics (lite_subscription_quota)"
+            raise LiteQuotaError(sorted(new), quota)
         if again:  # a repeated PARTIAL_ADD would take an exclusive lite topic away from this very client
             await self._remove(again)
         wanted = new | again
         if not wanted:
             return
+        self._adding += len(wanted)
+        try:
+            await self._add_everywhere(wanted, start)
+            self._names |= wanted
+        finally:
+            self._adding -= len(wanted)
+
+    async def _add_everywhere(self, wanted: frozenset[str], start: LiteOffset | None) -> None:
         await self._instance.routes.route(self._requests.parent)
         brokers = self.brokers
         if not brokers:
@@ -203,7 +223,6 @@ class LiteSubscriptions:
             raise errors[0]
         for name in wanted:
             self._left.pop(name, None)
-        self._names |= wanted
 
     async def _add_at(self, broker_name: str, names: frozenset[str], start: LiteOffset | None) -> None:
         try:

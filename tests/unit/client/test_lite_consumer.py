@@ -247,6 +247,20 @@ def test_a_refused_subscription_changes_nothing():
     run_stepped(scene())
 
 
+def test_calls_at_the_same_time_do_not_exceed_the_quota():
+    async def scene() -> None:
+        async with liting(Seen(), lite_subscription_quota=3) as (consumer, _):
+            calls = [consumer.subscribe_lite([f"{number}-a", f"{number}-b"]) for number in range(2)]
+            first, second = await asyncio.gather(*calls, return_exceptions=True)
+            assert first is None
+            assert isinstance(second, LiteQuotaError)
+            await consumer.subscribe_lite("c")
+            with pytest.raises(LiteQuotaError):
+                await consumer.subscribe_lite("d")
+
+    run_stepped(scene())
+
+
 def test_a_broker_that_does_not_answer_fails_the_subscription_and_no_other_call():
     async def scene() -> None:
         async with liting(Seen()) as (consumer, broker):
@@ -813,6 +827,97 @@ def test_a_shutdown_inside_a_listener_ends_after_it():
             await consumer.subscribe_lite("a")
             await consumer._life.closed.wait()
             assert sorted(broker.log) == [("ack", "a", 0), ("suspend", "a", 1, 50)]
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_message_whose_task_somebody_cancels_comes_again(swallows):
+    async def scene() -> None:
+        tasks: list[Any] = []
+
+        async def listen(message: Any) -> None:
+            tasks.append(asyncio.current_task())
+            if len(tasks) == 1:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if not swallows:
+                        raise
+
+        async with liting(listen) as (consumer, broker):
+            broker.send("a", b"a0")
+            broker.send("b", b"b0")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: len(tasks) == 1)
+            tasks[0].cancel()
+            await settle(60)
+            await consumer.subscribe_lite("b")
+            await pass_by(1.1)
+            await broker.until(lambda: sorted(acked(broker)) == [("a", 0), ("b", 0)])
+            assert len(tasks) == (2 if swallows else 3)
+
+    run_stepped(scene())
+
+
+def test_a_broker_that_starts_anew_gives_what_was_not_acknowledged_again():
+    async def scene() -> None:
+        seen = Seen()
+        gate = seen.hold(b"a0")
+        async with liting(seen) as (consumer, broker):
+            broker.send("a", b"a0", b"a1")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: seen.bodies == [b"a0"])
+            broker.subscriptions.clear()
+            broker.lite["a"].batch = None
+            broker.lite["a"].counts.clear()
+            broker.channels[-1].close()
+            await pass_by(1)
+            await broker.until(lambda: len(broker.held) == 1 and broker.lite["a"].batch is not None)
+            assert seen.bodies == [b"a0"]  # never at the same time as the call that runs
+            gate.set()
+            await broker.until(lambda: sorted(acked(broker)) == [("a", 0), ("a", 1)])
+            assert seen.bodies == [b"a0", b"a1"]
+            assert broker.lite["a"].committed == 2
+
+    run_stepped(scene())
+
+
+def test_an_acknowledgement_that_a_new_pop_has_overtaken_is_sent_again():
+    async def scene() -> None:
+        seen = Seen()
+        async with liting(seen) as (consumer, broker):
+            held: list[Any] = []
+            broker.scripts[200051] = [held.append]
+            broker.send("a", b"a0")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: len(held) == 1)
+            broker.lite["a"].batch = None  # the broker forgets the batch, and gives it again
+            broker.wake()
+            await settle(60)
+            broker.channels[-1].send(broker._settle(held[0]).encode())  # success, without an effect
+            await broker.until(lambda: broker.lite["a"].committed == 1)
+            assert acked(broker) == [("a", 0)] * 2
+            assert seen.bodies == [b"a0"]
+            assert len(consumer._queues) == 0
+
+    run_stepped(scene())
+
+
+def test_a_batch_from_which_others_have_taken_messages_shrinks():
+    async def scene() -> None:
+        seen = Seen()
+        gate = seen.hold(b"a0")
+        async with liting(seen) as (consumer, broker):
+            broker.send("a", b"a0", b"a1", b"a2")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: seen.bodies == [b"a0"])
+            broker.lite["a"].batch, broker.lite["a"].committed = None, 2
+            broker.wake()
+            await settle(60)
+            gate.set()
+            await broker.until(lambda: broker.lite["a"].committed == 3)
+            assert seen.bodies == [b"a0", b"a2"]
 
     run_stepped(scene())
 
