@@ -32,7 +32,7 @@ class LiteBroker(SteppedBroker):
         self.group(GROUP, PARENT)
 
     def open(self) -> None:
-        self.config = replace(self.config, enable_lmq=True, enable_multi_dispatch=True, **self._stores)
+        self.config = replace(self.config, **{"enable_lmq": True, "enable_multi_dispatch": True} | self._stores)
         self.options = replace(self.options, **self._options)
         super().open()
 
@@ -66,6 +66,7 @@ class LiteBroker(SteppedBroker):
 
     def range(self, lite: str, parent: str = PARENT) -> tuple[int, int]:
         """Offsets of the oldest message of a lite topic, and after the newest."""
+        self.broker.store.dispatch()
         return self.broker.store.queue_range(f"%LMQ%${parent}${lite}".encode(), 0)
 
     def ask_body(self, code: int, body: type[Body], fields: dict[str, object]) -> Any:
