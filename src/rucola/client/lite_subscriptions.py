@@ -71,10 +71,6 @@ class LiteSubscriptions:
         """Number of lite topics that are being added."""
         self._left: dict[str, float] = {}
         """Lite topics that were left, with the event loop's time until which this is of interest."""
-        self._asking: set[str] = set()
-        """Addresses of brokers that are being told the complete set."""
-        self._told: set[str] = set()
-        """Names of the brokers that were told the last complete set."""
         self._is_renewing = self._is_changed = self._has_ended = False
         self._failures = Recurring()
         self._tasks = ClientTasks(requests.group)
@@ -130,12 +126,12 @@ class LiteSubscriptions:
 
     def connected(self, address: str) -> None:
         """Tells a broker the complete set, because a connection to it was opened, perhaps after a restart."""
-        if self._rounds is not None and address not in self._asking:
+        if self._rounds is not None:
             self._rounds.soon()
 
     def route_changed(self) -> None:
         """Tells new brokers the complete set."""
-        if self._rounds is not None and not self._told.issuperset(self.brokers):
+        if self._rounds is not None:
             self._rounds.soon()
 
     def notified(self, address: str, command: RemotingCommand) -> None:
@@ -143,8 +139,7 @@ class LiteSubscriptions:
         header = NotifyUnsubscribeLiteRequestHeader.from_ext_fields(command.ext_fields)
         name = header.lite_topic
         mine = header.consumer_group == self._requests.group and header.client_id == self._requests.client_id
-        # RocketMQ 5.5.0 also tells the client that takes over, if it had the lite topic.
-        if not mine or name not in self._names or name in self._changing or self._has_ended:
+        if not mine or name not in self._names or self._has_ended:
             return
         event(logger, logging.INFO, "lite topic taken over", group=header.consumer_group, lite_topic=name, by=address)
         self._leave([name])
@@ -279,17 +274,11 @@ class LiteSubscriptions:
 
     async def _at_all(self, action: LiteSubscriptionAction, entry: Entry) -> list[RucolaError]:
         """Sends a change to all brokers; returns the errors, after they were logged."""
-        brokers = self.brokers
-        outcomes = await asyncio.gather(*(self._at_one(broker, action, entry) for broker in brokers))
-        if action is LiteSubscriptionAction.COMPLETE_ADD:
-            self._told = {broker for broker, error in zip(brokers, outcomes, strict=True) if error is None}
+        outcomes = await asyncio.gather(*(self._at_one(broker, action, entry) for broker in self.brokers))
         return [error for error in outcomes if error is not None]
 
     async def _at_one(self, broker_name: str, action: LiteSubscriptionAction, entry: Entry) -> RucolaError | None:
-        address = ""
         try:
-            address = self._instance.routes.master(broker_name)
-            self._asking.add(address)
             await self._requests.change(broker_name, action, entry)
         except RucolaError as error:
             count = self._failures.note(broker_name, error)
@@ -297,7 +286,5 @@ class LiteSubscriptions:
                 about = {"broker": broker_name, "action": action.value, "count": count}
                 event(logger, logging.WARNING, "lite subscriptions not changed", error=error, **about)
             return error
-        finally:
-            self._asking.discard(address)
         self._failures.end(broker_name)
         return None
