@@ -164,9 +164,8 @@ class RocketMQ:
         Raises:
             BrokerError: the broker refuses a name or a value.
         """
-        attributes = ("+lite.sub.model=Exclusive",) if exclusive else ()
-        attributes += ("+lite.sub.wildcard=true",) if wildcard else ()
-        of_groups = dict.fromkeys(groups, ",".join(attributes))
+        attributes = {"+lite.sub.model=Exclusive": exclusive, "+lite.sub.wildcard=true": wildcard}
+        of_groups = dict.fromkeys(groups, ",".join(name for name, wanted in attributes.items() if wanted))
         self._run(self._servers.create_lite_parent(name, 4, ttl_minutes, of_groups))
 
     # -- start and stop of the broker
