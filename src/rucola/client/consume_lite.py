@@ -115,7 +115,6 @@ class ConsumeLite:
                 queue.in_line = False
                 if queue.can_give:
                     (message,) = queue.give(1)
-                    self._begin_work()
                     await self._consume(slot, queue, message)
         finally:
             self._workers -= 1

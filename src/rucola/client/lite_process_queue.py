@@ -178,7 +178,7 @@ class LiteProcessQueue(DeliveryQueue):
     @property
     def can_give(self) -> bool:
         """See ``DeliveryQueue``."""
-        return bool(self.fetched) and self.given is None and not (self.is_left or self.is_expired)
+        return bool(self.fetched) and self.given is None and not self.is_left
 
     def give(self, count: int) -> list[MessageExt]:
         """See ``DeliveryQueue``; gives one message."""

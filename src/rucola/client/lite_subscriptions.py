@@ -66,12 +66,11 @@ class LiteSubscriptions:
         self._names: set[str] = set()
         self._changing: dict[str, asyncio.Future[None]] = {}
         """Lite topics of a change that waits or runs, with the end of the last such change."""
+        self._calls: set[asyncio.Task[None]] = set()
+        self._adding = 0
+        """Number of lite topics that are being added."""
         self._left: dict[str, float] = {}
         """Lite topics that were left, with the event loop's time until which this is of interest."""
-        self._asking: set[str] = set()
-        """Addresses of brokers that are being told the complete set."""
-        self._told: set[str] = set()
-        """Names of the brokers that were told the last complete set."""
         self._is_renewing = self._is_changed = self._has_ended = False
         self._failures = Recurring()
         self._tasks = ClientTasks(requests.group)
@@ -101,8 +100,8 @@ class LiteSubscriptions:
         """Makes all brokers forget the client; failures are only logged."""
         self._has_ended = True
         await self._tasks.stop()
-        for ended in list(self._changing.values()):
-            await asyncio.wait((ended,))
+        while self._calls:
+            await asyncio.wait(self._calls)
         await self._at_all(LiteSubscriptionAction.COMPLETE_REMOVE, (frozenset(), None))
         self._names.clear()
 
@@ -127,12 +126,12 @@ class LiteSubscriptions:
 
     def connected(self, address: str) -> None:
         """Tells a broker the complete set, because a connection to it was opened, perhaps after a restart."""
-        if self._rounds is not None and address not in self._asking:
+        if self._rounds is not None:
             self._rounds.soon()
 
     def route_changed(self) -> None:
         """Tells new brokers the complete set."""
-        if self._rounds is not None and not self._told.issuperset(self.brokers):
+        if self._rounds is not None:
             self._rounds.soon()
 
     def notified(self, address: str, command: RemotingCommand) -> None:
@@ -140,8 +139,7 @@ class LiteSubscriptions:
         header = NotifyUnsubscribeLiteRequestHeader.from_ext_fields(command.ext_fields)
         name = header.lite_topic
         mine = header.consumer_group == self._requests.group and header.client_id == self._requests.client_id
-        # RocketMQ 5.5.0 also tells the client that takes over, if it had the lite topic.
-        if not mine or name not in self._names or name in self._changing or self._has_ended:
+        if not mine or name not in self._names or self._has_ended:
             return
         event(logger, logging.INFO, "lite topic taken over", group=header.consumer_group, lite_topic=name, by=address)
         self._leave([name])
@@ -155,10 +153,20 @@ class LiteSubscriptions:
         return [name for name in names if self._instance.routes.has_master(name)]
 
     async def _finish(self, names: Collection[str], change: Coroutine[Any, Any, None]) -> None:
-        """Carries out a change, after all earlier changes of the same lite topics."""
+        """Carries out a change, after all earlier changes of the same lite topics. It goes on if the caller is
+        cancelled.
+        """
         task = asyncio.ensure_future(self._in_turn(names, change))
+        self._calls.add(task)
+        task.add_done_callback(self._call_ended)
         await asyncio.wait((task,))
         task.result()
+
+    def _call_ended(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            event(logger, logging.DEBUG, "change of lite subscriptions failed", error=error)
 
     async def _in_turn(self, names: Collection[str], change: Coroutine[Any, Any, None]) -> None:
         ended = asyncio.get_running_loop().create_future()
@@ -180,15 +188,22 @@ class LiteSubscriptions:
     async def _add(self, names: frozenset[str], start: LiteOffset | None) -> None:
         again = names & self._names if start is not None else frozenset()
         new = names - self._names
-        if len(self._names) + len(new) > self._quota:
-            raise LiteQuotaError(
-                sorted(new), f"the consumer may have {self._quota} lite topics (lite_subscription_quota)"
-            )
+        if len(self._names) + self._adding + len(new) > self._quota:
+            quota = f"the consumer may have {self._quota} lite topics (lite_subscription_quota)"
+            raise LiteQuotaError(sorted(new), quota)
         if again:  # a repeated PARTIAL_ADD would take an exclusive lite topic away from this very client
             await self._remove(again)
         wanted = new | again
         if not wanted:
             return
+        self._adding += len(wanted)
+        try:
+            await self._add_everywhere(wanted, start)
+            self._names |= wanted
+        finally:
+            self._adding -= len(wanted)
+
+    async def _add_everywhere(self, wanted: frozenset[str], start: LiteOffset | None) -> None:
         await self._instance.routes.route(self._requests.parent)
         brokers = self.brokers
         if not brokers:
@@ -203,7 +218,6 @@ class LiteSubscriptions:
             raise errors[0]
         for name in wanted:
             self._left.pop(name, None)
-        self._names |= wanted
 
     async def _add_at(self, broker_name: str, names: frozenset[str], start: LiteOffset | None) -> None:
         try:
@@ -260,17 +274,11 @@ class LiteSubscriptions:
 
     async def _at_all(self, action: LiteSubscriptionAction, entry: Entry) -> list[RucolaError]:
         """Sends a change to all brokers; returns the errors, after they were logged."""
-        brokers = self.brokers
-        outcomes = await asyncio.gather(*(self._at_one(broker, action, entry) for broker in brokers))
-        if action is LiteSubscriptionAction.COMPLETE_ADD:
-            self._told = {broker for broker, error in zip(brokers, outcomes, strict=True) if error is None}
+        outcomes = await asyncio.gather(*(self._at_one(broker, action, entry) for broker in self.brokers))
         return [error for error in outcomes if error is not None]
 
     async def _at_one(self, broker_name: str, action: LiteSubscriptionAction, entry: Entry) -> RucolaError | None:
-        address = ""
         try:
-            address = self._instance.routes.master(broker_name)
-            self._asking.add(address)
             await self._requests.change(broker_name, action, entry)
         except RucolaError as error:
             count = self._failures.note(broker_name, error)
@@ -278,7 +286,5 @@ class LiteSubscriptions:
                 about = {"broker": broker_name, "action": action.value, "count": count}
                 event(logger, logging.WARNING, "lite subscriptions not changed", error=error, **about)
             return error
-        finally:
-            self._asking.discard(address)
         self._failures.end(broker_name)
         return None

@@ -130,7 +130,8 @@ class RocketMQ:
 
         Args:
             order: whether to mark the topic as ordered and to list its queues in the order configuration.
-            type: ``message.type``: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or MIXED.
+            type: ``message.type``: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or MIXED; see also
+                ``create_lite_parent``.
 
         Raises:
             BrokerError: the broker refuses the name or the type.
@@ -147,6 +148,25 @@ class RocketMQ:
             BrokerError: the broker refuses the name.
         """
         self._run(self._servers.create_group(name, retry_max_times))
+
+    def create_lite_parent(
+        self, name: str, *groups: str, ttl_minutes: int = -1, exclusive: bool = False, wildcard: bool = False
+    ) -> None:
+        """Creates or changes the parent topic of lite topics, and groups that read them.
+
+        Args:
+            name: the parent, for ``LiteConsumer`` and for ``Message(name, ..., lite_topic=...)``.
+            groups: groups that are bound to it.
+            ttl_minutes: a lite topic without a new message for this long is removed; -1: never.
+            exclusive: whether the last consumer of a group that subscribes to a lite topic takes it over.
+            wildcard: whether the consumers of a group share all lite topics and subscribe to none.
+
+        Raises:
+            BrokerError: the broker refuses a name or a value.
+        """
+        attributes = {"+lite.sub.model=Exclusive": exclusive, "+lite.sub.wildcard=true": wildcard}
+        of_groups = dict.fromkeys(groups, ",".join(name for name, wanted in attributes.items() if wanted))
+        self._run(self._servers.create_lite_parent(name, 4, ttl_minutes, of_groups))
 
     # -- start and stop of the broker
 

@@ -204,6 +204,16 @@ class Servers:
             value = f"{broker.config.broker_name}:{queues}"
             await self._admin.api.put_kv_config(self.namesrv.address, ORDER_TOPIC_CONFIG, name, value)
 
+    async def create_lite_parent(self, name: str, queues: int, ttl_minutes: int, groups: Mapping[str, str]) -> None:
+        """Creates or changes a parent topic, and groups that are bound to it, each with further attributes."""
+        self._running()
+        attributes = f"+message.type=LITE,+lite.topic.expiration={ttl_minutes}"
+        await self._admin.api.change_topic(self.address, TopicConfig(name, queues, queues), attributes)
+        for group, more in groups.items():
+            changes = (f"+lite.bind.topic={name}", *filter(None, more.split(",")))
+            config = SubscriptionGroupConfig(group, attributes=dict(one.partition("=")[::2] for one in changes))
+            await self._admin.api.change_group(self.address, config)
+
     async def create_group(self, name: str, retry_max_times: int) -> None:
         """Creates or changes a group."""
         self._running()

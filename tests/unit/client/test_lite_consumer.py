@@ -97,7 +97,8 @@ def test_messages_of_lite_topics_are_consumed_in_order_and_acknowledged():
             broker.send("a", b"a3")
             await broker.until(lambda: ("a", 3) in acked(broker))
             assert len(consumer._queues) == 0
-            assert consumer._queues._room.left == 10_000
+            room = consumer._queues._room
+            assert (room._messages, room._bytes, room.left) == (0, 0, 10_000)
 
     run_stepped(scene())
 
@@ -247,6 +248,20 @@ def test_a_refused_subscription_changes_nothing():
     run_stepped(scene())
 
 
+def test_calls_at_the_same_time_do_not_exceed_the_quota():
+    async def scene() -> None:
+        async with liting(Seen(), lite_subscription_quota=3) as (consumer, _):
+            calls = [consumer.subscribe_lite([f"{number}-a", f"{number}-b"]) for number in range(2)]
+            first, second = await asyncio.gather(*calls, return_exceptions=True)
+            assert first is None
+            assert isinstance(second, LiteQuotaError)
+            await consumer.subscribe_lite("c")
+            with pytest.raises(LiteQuotaError):
+                await consumer.subscribe_lite("d")
+
+    run_stepped(scene())
+
+
 def test_a_broker_that_does_not_answer_fails_the_subscription_and_no_other_call():
     async def scene() -> None:
         async with liting(Seen()) as (consumer, broker):
@@ -280,8 +295,8 @@ def test_all_brokers_get_the_complete_set_every_half_minute_and_on_each_new_conn
             assert broker.changes == [(ALL, [], None), (ALL, [], None), (ADD, ["a", "b"], MIN), (ALL, ["a", "b"], None)]
             broker.subscriptions.clear()  # the broker starts anew
             broker.channels[-1].close()
-            await settle(60)
-            await pass_by(0.2)
+            for _ in range(10):
+                await pass_by(0.2)
             await broker.until(lambda: broker.subscriptions.get(consumer.client_id) == {"a", "b"})
             assert broker.changes[-1] == (ALL, ["a", "b"], None)
 
@@ -319,6 +334,11 @@ def test_a_broker_that_joins_the_route_gets_the_subscriptions_and_pops():
             assert acked(second) == [("a", 0)]
             await consumer.subscribe_lite("b")
             assert first.changes[-1] == second.changes[-1] == (ADD, ["b"], MIN)
+            consumer._route_changed("another topic")
+            await settle(60)
+            assert second.changes[-1][0] == ADD
+            consumer._route_changed(PARENT)
+            await second.until(lambda: second.changes[-1] == (ALL, ["a", "b"], None))
             first.peers.clear()  # it leaves the route again
             await pass_by(30.1)
             second.end_pops()
@@ -413,7 +433,11 @@ def test_a_listener_may_choose_the_pause():
             broker.send("a", b"a0")
             await consumer.subscribe_lite("a")
             await broker.until(lambda: len(seen.bodies) == 1)
-            await pass_by(9.5)
+            await pass_by(5)
+            broker.lite["a"].batch = None  # the broker gives it again, and it waits nevertheless
+            broker.wake()
+            await pass_by(4.5)
+            assert len(broker.held) == 1
             assert len(seen.bodies) == 1
             await pass_by(1)
             assert len(seen.bodies) == 2
@@ -550,6 +574,31 @@ def test_a_lease_that_cannot_be_renewed_ends_and_a_late_acknowledgement_counts_i
     run_stepped(scene())
 
 
+def test_a_message_that_failed_after_the_end_of_its_lease_is_left_to_the_group():
+    async def scene() -> None:
+        seen = Seen()
+        gate = seen.hold(b"a0")
+        seen.outcomes[b"a0"] = [ValueError("no")]
+        async with liting(seen) as (consumer, broker):
+            broker.send("a", b"a0", b"a1")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: seen.bodies == [b"a0"])
+            broker.scripts[CHANGE] = [refused(1)] * 100
+            broker.scripts[POP] = [lambda command: None] * 100
+            broker.end_pops()
+            for _ in range(21):
+                await pass_by(1)
+            gate.set()
+            await broker.until(lambda: len(consumer._queues) == 0)
+            assert broker.log == []
+            changes = [one.ext_fields["suspend"] for one in broker.received if one.code == CHANGE]
+            assert changes
+            assert set(changes) == {"false"}
+            broker.scripts.clear()
+
+    run_stepped(scene())
+
+
 def test_renewals_end_after_their_longest_time():
     async def scene() -> None:
         seen = Seen()
@@ -590,8 +639,9 @@ def test_a_handled_message_that_comes_again_is_only_acknowledged():
             broker.send("a", b"a0")
             await consumer.subscribe_lite("a")
             await broker.until(lambda: broker.scripts[200051] == [])
+            await pass_by(19)
             assert acked(broker) == []
-            await pass_by(20.1)
+            await pass_by(1.1)
             await broker.until(lambda: acked(broker) == [("a", 0)])
             assert seen.bodies == [b"a0"]
             assert len(consumer._queues) == 0
@@ -635,6 +685,103 @@ def test_nothing_of_a_lite_topic_comes_after_unsubscribe():
             await consumer.subscribe_lite("a")
             await pass_by(0.2)
             await broker.until(lambda: seen.bodies == [b"a0", b"a1"])
+
+    run_stepped(scene())
+
+
+def test_a_lite_topic_that_is_subscribed_again_goes_on_although_an_acknowledgement_has_failed():
+    async def scene() -> None:
+        seen = Seen()
+        async with liting(seen) as (consumer, broker):
+            broker.scripts[200051] = [refused(13, "final")]
+            broker.send("a", b"a0")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: broker.scripts[200051] == [])
+            await consumer.unsubscribe_lite("a")
+            assert len(consumer._queues) == 1
+            broker.lite["a"].batch, broker.lite["a"].committed = None, 1
+            broker.send("a", b"a1")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: seen.bodies == [b"a0", b"a1"])
+
+    run_stepped(scene())
+
+
+def test_a_message_that_failed_when_its_lite_topic_was_left_is_no_dead_letter():
+    async def scene() -> None:
+        seen = Seen()
+        gate = seen.hold(b"a0")
+        seen.outcomes[b"a0"] = [ReconsumeLater(-1)]
+        async with liting(seen) as (consumer, broker):
+            broker.send("a", b"a0")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: seen.bodies == [b"a0"])
+            await consumer.unsubscribe_lite("a")
+            gate.set()
+            await broker.until(lambda: broker.log == [("suspend", "a", 0, 50)])
+            assert broker.stored == []
+
+    run_stepped(scene())
+
+
+def test_what_was_popped_of_a_lite_topic_that_was_refused_goes_back():
+    async def scene() -> None:
+        seen = Seen()
+        async with LiteBroker() as first, LiteBroker("broker-b") as second:
+            first.peers.append(second)
+            consumer = lite_consumer(first)
+            consumer.register_message_listener(seen)
+            async with consumer:
+                held: list[Any] = []
+                second.scripts[CTL] = [held.append]
+                first.send("a", b"a0", b"a1")
+                gate = seen.hold(b"a0")
+                subscribing = asyncio.ensure_future(consumer.subscribe_lite("a"))
+                await first.until(lambda: seen.bodies == [b"a0"])
+                second.channels[-1].send(held[0].answer(604, "no").encode())
+                with pytest.raises(BrokerError, match="604"):
+                    await subscribing
+                gate.set()
+                await first.until(lambda: ("suspend", "a", 1, 50) in first.log)
+                assert seen.bodies == [b"a0"]
+
+    run_stepped(scene())
+
+
+def test_a_complete_set_that_an_eviction_has_overtaken_is_sent_again():
+    async def scene() -> None:
+        async with liting(Seen()) as (consumer, broker):
+            await consumer.subscribe_lite(["a", "b"])
+            held: list[Any] = []
+            broker.scripts[CTL] = [held.append]
+            await pass_by(30.1)
+            broker.evict(consumer.client_id, "a")
+            await broker.until(lambda: consumer.lite_topics == {"b"})
+            broker.channels[-1].send(broker._ctl(held[0]).encode())
+            await settle()
+            assert broker.subscriptions[consumer.client_id] == {"a", "b"}
+            await pass_by(1.1)
+            assert broker.subscriptions[consumer.client_id] == {"b"}
+
+    run_stepped(scene())
+
+
+def test_after_an_error_the_end_waits_for_no_listener():
+    async def scene() -> None:
+        seen = Seen()
+        seen.hold(b"a0")
+        async with LiteBroker() as broker:
+            consumer = lite_consumer(broker)
+            consumer.register_message_listener(seen)
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(ValueError, match="no"):
+                async with consumer:
+                    broker.send("a", b"a0")
+                    await consumer.subscribe_lite("a")
+                    await broker.until(lambda: seen.bodies == [b"a0"])
+                    raise ValueError("no")
+            assert asyncio.get_running_loop().time() - began < 20
+            assert broker.log == [("suspend", "a", 0, 50)]
 
     run_stepped(scene())
 
@@ -813,6 +960,99 @@ def test_a_shutdown_inside_a_listener_ends_after_it():
             await consumer.subscribe_lite("a")
             await consumer._life.closed.wait()
             assert sorted(broker.log) == [("ack", "a", 0), ("suspend", "a", 1, 50)]
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_message_whose_task_somebody_cancels_comes_again(swallows):
+    async def scene() -> None:
+        tasks: list[Any] = []
+
+        async def listen(message: Any) -> None:
+            tasks.append(asyncio.current_task())
+            if len(tasks) == 1:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if not swallows:
+                        raise
+
+        async with liting(listen, consume_thread_max=1) as (consumer, broker):
+            broker.send("a", b"a0")
+            broker.send("b", b"b0")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: len(tasks) == 1)
+            await consumer.subscribe_lite("b")
+            await broker.until(lambda: len(consumer._queues) == 2)
+            tasks[0].cancel()
+            await broker.until(lambda: ("b", 0) in acked(broker))
+            await pass_by(1.1)
+            await broker.until(lambda: sorted(acked(broker)) == [("a", 0), ("b", 0)])
+            assert len(tasks) == (2 if swallows else 3)
+
+    run_stepped(scene())
+
+
+def test_a_broker_that_starts_anew_gives_what_was_not_acknowledged_again():
+    async def scene() -> None:
+        seen = Seen()
+        gate = seen.hold(b"a0")
+        async with liting(seen) as (consumer, broker):
+            broker.send("a", b"a0", b"a1")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: seen.bodies == [b"a0"])
+            broker.subscriptions.clear()
+            broker.lite["a"].batch = None
+            broker.lite["a"].counts.clear()
+            broker.channels[-1].close()
+            for _ in range(10):
+                await pass_by(0.2)
+            await broker.until(lambda: len(broker.held) == 1 and broker.lite["a"].batch is not None)
+            assert seen.bodies == [b"a0"]  # never at the same time as the call that runs
+            gate.set()
+            await broker.until(lambda: sorted(acked(broker)) == [("a", 0), ("a", 1)])
+            assert seen.bodies == [b"a0", b"a1"]
+            assert broker.lite["a"].committed == 2
+
+    run_stepped(scene())
+
+
+def test_an_acknowledgement_that_a_new_pop_has_overtaken_is_sent_again():
+    async def scene() -> None:
+        seen = Seen()
+        async with liting(seen) as (consumer, broker):
+            held: list[Any] = []
+            broker.scripts[200051] = [held.append]
+            broker.send("a", b"a0")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: len(held) == 1)
+            broker.lite["a"].batch = None  # the broker forgets the batch, and gives it again
+            broker.wake()
+            await settle(60)
+            broker.channels[-1].send(broker._settle(held[0]).encode())  # success, without an effect
+            await broker.until(lambda: broker.lite["a"].committed == 1)
+            assert acked(broker) == [("a", 0)] * 2
+            assert seen.bodies == [b"a0"]
+            assert len(consumer._queues) == 0
+
+    run_stepped(scene())
+
+
+def test_a_batch_from_which_others_have_taken_messages_shrinks():
+    async def scene() -> None:
+        seen = Seen()
+        gate = seen.hold(b"a0")
+        async with liting(seen) as (consumer, broker):
+            broker.send("a", b"a0", b"a1", b"a2")
+            await consumer.subscribe_lite("a")
+            await broker.until(lambda: seen.bodies == [b"a0"])
+            broker.lite["a"].batch, broker.lite["a"].committed = None, 2
+            broker.wake()
+            await settle(60)
+            gate.set()
+            await broker.until(lambda: broker.lite["a"].committed == 3)
+            assert seen.bodies == [b"a0", b"a2"]
 
     run_stepped(scene())
 

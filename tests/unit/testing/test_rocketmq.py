@@ -17,8 +17,10 @@ import pytest
 from rucola import Message, MessageExt, Producer, PullConsumer
 from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
 from rucola.common.key_builder import dlq_topic
+from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.errors import BrokerError, ConfigError, OptionsError
 from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
+from rucola.remoting.admin_api import AdminApi
 from rucola.remoting.client import RemotingClient
 from rucola.remoting.consumer_api import ConsumerApi
 from rucola.sync import Producer as BlockingProducer
@@ -293,3 +295,31 @@ def test_unknown_option_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatc
     with pytest.raises((ConfigError, OptionsError), match="enablePropertyFiltre"):
         RocketMQ({"enablePropertyFiltre": "true"})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_parent_of_lite_topics_and_its_groups_are_made_by_one_call() -> None:
+    with RocketMQ({"enableLmq": "true", "enableMultiDispatch": "true"}) as servers:
+        servers.create_lite_parent("agents", "gateway", "audit", ttl_minutes=60, exclusive=True)
+        servers.create_lite_parent("jobs", "all", wildcard=True)
+        with BlockingProducer("pg", servers.namesrv) as producer:
+            for body in (b"one", b"two"):
+                producer.send(Message("agents", body, lite_topic="session-1"))
+        stored = servers.messages("agents")
+        assert [(one.body, one.lite_topic, one.lite_offset) for one in stored] == [
+            (b"one", "session-1", 0),
+            (b"two", "session-1", 1),
+        ]
+        groups = asyncio.run(_groups(servers.broker))
+        exclusive = {"lite.bind.topic": "agents", "lite.sub.model": "Exclusive"}
+        assert groups["gateway"].attributes == groups["audit"].attributes == exclusive
+        assert groups["all"].attributes == {"lite.bind.topic": "jobs", "lite.sub.wildcard": "true"}
+        with pytest.raises(BrokerError, match="43200"):
+            servers.create_lite_parent("agents", ttl_minutes=43_201)
+
+
+async def _groups(address: str) -> dict[str, SubscriptionGroupConfig]:
+    client = RemotingClient()
+    try:
+        return await AdminApi(client).all_groups(address)
+    finally:
+        await client.close()
