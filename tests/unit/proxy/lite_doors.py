@@ -131,9 +131,12 @@ class ScriptedLink:
             except RemotingClosedError as error:
                 waiter.failed(error)
                 return
-            reader = FrameReader()
-            reader.buffer()[: len(frame)] = frame
-            batch = reader.received(len(frame))
+            reader, batch = FrameReader(), None
+            while frame:
+                space = reader.buffer()
+                count = min(len(space), len(frame))
+                space[:count] = frame[:count]
+                batch, frame = reader.received(count), frame[count:]
             assert batch is not None
             waiter.answered(batch, 0)
 
