@@ -225,14 +225,21 @@ class Acknowledgements:
         link = await self._brokers.link(session, handle.broker_name)
         await link.own.ack(link.address, _ack_header(handle, topic, group), _TIMEOUT_MS)
 
-    async def show(self, session: ClientSession, group: str, topic: str, handle: ReceiptHandle) -> None:
+    async def show(
+        self, session: ClientSession, group: str, topic: str, handle: ReceiptHandle, suspend: bool = False
+    ) -> None:
         """Makes a message visible soon, for others. The handle is one that a broker has given the door.
+
+        Args:
+            suspend: whether the whole batch of its lite topic becomes visible, and the delivery does not count.
 
         Raises:
             RucolaError: the broker has not done it.
         """
         link = await self._brokers.link(session, handle.broker_name)
-        await _change(link, link.own, _change_header(group, topic, handle, VISIBLE_SOON_MS), handle)
+        header = _change_header(group, topic, handle, VISIBLE_SOON_MS)
+        header.suspend = suspend or None
+        await _change(link, link.own, header, handle)
 
     async def change(
         self, session: ClientSession, group: str, topic: str, handle: ReceiptHandle, invisible_ms: int

@@ -63,6 +63,7 @@ class PoppedMessage(NamedTuple):
         message_id: its id.
         reconsume_times: deliveries before this one.
         response: for a message to deliver, the bytes of its ``ReceiveMessageResponse``.
+        lite_topic: its lite topic; empty without one.
     """
 
     fate: Fate
@@ -70,6 +71,7 @@ class PoppedMessage(NamedTuple):
     message_id: str
     reconsume_times: int
     response: bytes = b""
+    lite_topic: str = ""
 
 
 class ReceiveTerms(NamedTuple):

@@ -10,6 +10,7 @@ Source: RocketMQ 5.5.0, ``ConsumerProcessor#popLiteMessage``; ``docs/reference/l
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from rucola.common import message_const as const
 from rucola.common.columns import WalkStop, new_table
@@ -99,25 +100,40 @@ def _popped(
     message: MessageExt, header: PopLiteMessageResponseHeader, reconsume_times: int, terms: ReceiveTerms
 ) -> PoppedMessage:
     message.reconsume_times = reconsume_times
+    name = message.properties[LITE_TOPIC]
+    place = message.queue_offset, message.physical_offset
     handle = ReceiptHandle(
-        0,
-        header.pop_time,
-        header.invisible_time,
-        header.revive_qid,
-        "0",
-        terms.broker_name,
-        0,
-        message.queue_offset,
-        message.physical_offset,
-        message.properties[LITE_TOPIC],
+        0, header.pop_time, header.invisible_time, header.revive_qid, "0", terms.broker_name, 0, *place, name
     ).encode()
-    fate = fate_of(message.properties.get(const.TAGS, ""), reconsume_times, terms)
-    known = handle, message.msg_id, reconsume_times
-    if fate is not Fate.DELIVER:
-        return PoppedMessage(fate, *known)
+    popped = PoppedMessage(
+        fate_of(message.properties.get(const.TAGS, ""), reconsume_times, terms),
+        handle,
+        message.msg_id,
+        reconsume_times,
+        lite_topic=name,
+    )
+    if popped.fate is not Fate.DELIVER:
+        return popped
     try:
         delivered = delivered_message(message, delivered_body(message), terms.topic)
     except UnreadableBodyError:
-        return PoppedMessage(Fate.GIVE_UP, *known)
+        return popped._replace(fate=Fate.GIVE_UP)
     delivered.system_properties.receipt_handle = handle
-    return PoppedMessage(fate, *known, messages.ReceiveMessageResponse(message=delivered).SerializeToString())
+    return popped._replace(response=messages.ReceiveMessageResponse(message=delivered).SerializeToString())
+
+
+def shown_at_once(
+    unread: Collection[PoppedMessage], found: Collection[PoppedMessage]
+) -> tuple[list[PoppedMessage], list[PoppedMessage]]:
+    """Which messages are made visible again, if a client has not got them: one of each lite topic of which it has got
+    none, whose whole batch is suspended so that no attempt is lost; and each of the others.
+
+    Args:
+        unread: what the client has not got.
+        found: all messages of the pop.
+    """
+    batches = Counter(one.lite_topic for one in found)
+    missing = Counter(one.lite_topic for one in unread)
+    whole = {name for name, count in missing.items() if name and count == batches[name]}
+    first = {one.lite_topic: one for one in unread if one.lite_topic in whole}
+    return list(first.values()), [one for one in unread if one.lite_topic not in whole]

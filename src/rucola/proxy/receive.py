@@ -29,7 +29,7 @@ from rucola.proxy.lite_members import checked_group
 from rucola.proxy.names import check_group, check_topic
 from rucola.proxy.poll_terms import PopHeader, invisible_ms_of, lite_pop_of, poll_ms_of, pop_command, pop_of
 from rucola.proxy.popped import Fate, PoppedMessage, ReceiveTerms, popped_messages
-from rucola.proxy.popped_lite import popped_lite_messages
+from rucola.proxy.popped_lite import popped_lite_messages, shown_at_once
 from rucola.proxy.presence import subscription_of
 from rucola.proxy.receipt import ReceiptHandle
 from rucola.proxy.refusal import RefusedError
@@ -285,7 +285,7 @@ class Receives:
         wanted = [one for one in found if one.fate is Fate.DELIVER]
         self._check_again(poll)
         if call.is_over:  # they are visible soon, for others
-            await self._settle(wanted, partial(self._show, poll))
+            await self._show_all(poll, wanted, found)
         else:
             if poll.auto_renew:
                 for one in wanted:
@@ -294,7 +294,7 @@ class Receives:
                         poll.session, poll.header.consumer_group, terms.topic, handle, one.reconsume_times
                     )
             if wanted:
-                self._send(poll, wanted)
+                self._send(poll, wanted, found)
             else:
                 self._say(call, messages.MESSAGE_NOT_FOUND, "no message matches")
         await self._settle([one for one in found if one.fate is not Fate.DELIVER], partial(self._drop, poll))
@@ -307,8 +307,10 @@ class Receives:
         except RefusedError as error:
             self._refuse(poll.call, error)
 
-    def _send(self, poll: _Poll, wanted: list[PoppedMessage]) -> None:
-        """Sends messages. Those that the client does not take completely are visible soon, for others."""
+    def _send(self, poll: _Poll, wanted: list[PoppedMessage], found: list[PoppedMessage]) -> None:
+        """Sends the messages that are wanted of those that were found. Those that the client does not take completely
+        are visible soon, for others.
+        """
         last = self._time()
 
         def lost(unwritten: int) -> None:
@@ -319,7 +321,7 @@ class Receives:
                     break
                 left -= len(message.response) + PREFIX_BYTES
                 unread.append(message)
-            self._run(self._settle(unread, partial(self._show, poll)))
+            self._run(self._show_all(poll, unread, found))
 
         poll.call.finish([_OK, *(one.response for one in wanted), last], lost)
 
@@ -330,10 +332,17 @@ class Receives:
             elif isinstance(result, BaseException):
                 raise result
 
-    async def _show(self, poll: _Poll, message: PoppedMessage) -> None:
-        group = poll.header.consumer_group
-        handle = self._renewals.take(poll.session, group, ReceiptHandle.decode(message.handle))
-        await self._acknowledgements.show(poll.session, group, poll.terms.topic, handle)
+    async def _show_all(self, poll: _Poll, unread: list[PoppedMessage], found: list[PoppedMessage]) -> None:
+        """Makes messages visible soon that were found and that the client has not got."""
+        group, topic = poll.header.consumer_group, poll.terms.topic
+        handles = {one: self._renewals.take(poll.session, group, ReceiptHandle.decode(one.handle)) for one in unread}
+
+        async def show(one: PoppedMessage, suspend: bool) -> None:
+            await self._acknowledgements.show(poll.session, group, topic, handles[one], suspend)
+
+        batches, others = shown_at_once(unread, found)
+        await self._settle(batches, partial(show, suspend=True))
+        await self._settle(others, partial(show, suspend=False))
 
     async def _drop(self, poll: _Poll, message: PoppedMessage) -> None:
         handle, topic, group = ReceiptHandle.decode(message.handle), poll.terms.topic, poll.header.consumer_group

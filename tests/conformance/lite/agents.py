@@ -8,7 +8,7 @@
 | ``subscribe`` | name, lite topic, and for Java the kind and value of an offset option |
 | ``subscribe_all`` | name (Python) |
 | ``unsubscribe`` | name, lite topic |
-| ``topics`` | name (Java) |
+| ``topics`` | name (Java, Node.js) |
 | ``behave`` | name, then ``success``, ``failure``, or for Java a wait in ms |
 | ``seen`` | name; the answer has ``lite topic:body:attempt`` of each delivery |
 | ``close`` | name |
@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.conformance.lite.recording import Recording
-from tools.peers.packages import PEERS, PeerError, java_program, need, server_classpath
+from tools.peers.packages import PEERS, PeerError, java_program, need, node_program, server_classpath
 
 HERE = Path(__file__).resolve().parent
 JAVA_CLIENT = "5.2.0"
@@ -150,3 +150,9 @@ def java_clients(endpoints: str, recording: Recording) -> Clients:
 def python_clients(endpoints: str, recording: Recording) -> Clients:
     """Starts a process with Python clients."""
     return Clients("python", [sys.executable, str(HERE / "python_client.py"), endpoints], recording)
+
+
+def node_clients(endpoints: str, recording: Recording) -> Clients:
+    """Starts a process with Node.js clients."""
+    node = need("node", "install Node.js 18 or newer to run the official Node.js client")
+    return Clients("node", [node, str(node_program(HERE / "node") / "lite.js"), endpoints], recording)

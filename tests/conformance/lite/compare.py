@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-CLIENTS = ("java", "python", "by hand")
+CLIENTS = ("java", "python", "node", "by hand")
 _IDS = re.compile(r"\b01[0-9A-F]{32}\b")
 _ERROR = re.compile(r"error (\w+)\t.*?(\[code=\d+|code: \d+|StatusCode\.\w+|$).*")
 

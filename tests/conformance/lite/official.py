@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
-from tests.conformance.lite.agents import java_clients
+from tests.conformance.lite.agents import java_clients, node_clients
 from tests.conformance.lite.life import (
     ALL,
     ATTEMPTS,
@@ -249,6 +250,59 @@ def reconnect(life: Life) -> None:
     life.java.tell("subscribe", "A", "session-5")
     life.java.wait("A", 3, LEASE_S)
     life.java.tell("close", "A")
+
+
+def node(life: Life) -> None:
+    """The official Node.js clients: send, subscribe, consume, fail once, and are taken over from."""
+    with node_clients(life.endpoints, life.recording) as clients:
+        clients.tell("producer", "P", PARENT)
+        for number in range(3):
+            clients.tell("send", "P", PARENT, "node-1", f"node {number}")
+        clients.tell("send", "P", PARENT, "a/../b", "a path")
+        clients.tell("consumer", "A", SHARED, PARENT)
+        clients.tell("subscribe", "A", "node-1")
+        clients.wait("A", 3)
+        clients.tell("behave", "A", "failure")
+        clients.tell("send", "P", PARENT, "node-1", "fails")
+        clients.wait("A", 4)
+        clients.tell("behave", "A", "success")
+        clients.wait("A", 5)
+        clients.tell("unsubscribe", "A", "node-1")
+        clients.tell("subscribe", "A", "x" * 65)
+        clients.tell("consumer", "Q", SMALL, PARENT)
+        for name in ("quota-1", "quota-2", "quota-3"):
+            clients.tell("subscribe", "Q", name)
+        clients.tell("consumer", "O", OWNER, PARENT)
+        clients.tell("subscribe", "O", "node-owned")
+        life.java.tell("consumer", "N", OWNER, PARENT)
+        life.java.tell("subscribe", "N", "node-owned")
+        time.sleep(1)
+        clients.tell("topics", "O")
+        clients.tell("send", "P", PARENT, "node-owned", "for the new owner")
+        life.java.wait("N", 1)
+        clients.wait("O", 0, 0)
+        life.java.tell("close", "N")
+        for name in ("A", "Q", "O", "P"):
+            clients.tell("close", name)
+
+
+def many(life: Life) -> None:
+    """A client subscribes to 1,500 lite topics, gets a message of each, and gives them up."""
+    names = [f"many-{number}" for number in range(1500)]
+    with life.door("hand-many", SHARED) as door:
+        life.result("subscribes to the first half", door.sync("PARTIAL_ADD", *names[:750]))
+        life.result("subscribes to all", door.sync("COMPLETE_ADD", *names))
+        life.result("sends", Counter(door.send(name, lite_topic=name) for name in names))
+        deadline, bodies = time.monotonic() + LEASE_S, Counter[str]()
+        while len(bodies) < len(names) and time.monotonic() < deadline:
+            _, found = door.receive(batch=32, poll_s=5)
+            bodies.update(one.body.decode() for one in found)
+            if found:
+                door.ack(*found)
+        life.result("receives each", (len(bodies), set(bodies.values())))
+        life.result("gives them up", door.sync("PARTIAL_REMOVE", *names))
+        life.result("sends once more", Counter(door.send("again", lite_topic=name) for name in names[:10]))
+        life.result("receives", door.receive(poll_s=2)[0])
 
 
 def expire(life: Life) -> None:

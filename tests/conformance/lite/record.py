@@ -61,6 +61,8 @@ SCENARIOS: dict[str, Callable[[Life], None]] = {
         by_hand.invalid, by_hand.restart, official.expire,
     )
 }  # fmt: skip
+MORE: dict[str, Callable[[Life], None]] = {step.__name__: step for step in (official.node, official.many)}
+"""Scenarios that are played against any servers, but not kept: only what clients see of them is compared."""
 FIRST = ("setup", "send")
 """Scenarios without which the others have nothing to play with."""
 
@@ -70,7 +72,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.lite.record", description=__doc__)
     parser.add_argument("--kind", action="append", choices=KINDS, help="kind of the consume queues; both by default")
     parser.add_argument("--peer", choices=PEER_NAMES, default="official", help="the servers; official by default")
-    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=[*SCENARIOS], help="only these")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS | MORE, default=[*SCENARIOS], help="only these")
     parser.add_argument("--to", type=Path, default=GOLDEN, help="folder of the recordings")
     options = parser.parse_args(arguments)
     if options.peer != "official" and options.to == GOLDEN:
@@ -101,7 +103,8 @@ def record(kind: str, folder: Path, names: Sequence[str], peer: str = "official"
         java = stack.enter_context(java_clients(grpc, recording))
         python = stack.enter_context(python_clients(grpc, recording))
         life = Life(servers, relays, recording, grpc, hand, mqadmin, java, python)
-        return [name for name in SCENARIOS if name in (*FIRST, *names) and not _play(life, kind, name, folder)]
+        chosen = [name for name in SCENARIOS | MORE if name in (*FIRST, *names)]
+        return [name for name in chosen if not _play(life, kind, name, folder)]
 
 
 def servers_of(peer: str, kind: str) -> PeerServers:
@@ -115,7 +118,7 @@ def servers_of(peer: str, kind: str) -> PeerServers:
 
 
 def _play(life: Life, kind: str, name: str, folder: Path) -> bool:
-    began_s, step = time.monotonic(), SCENARIOS[name]
+    began_s, step = time.monotonic(), (SCENARIOS | MORE)[name]
     life.recording.take()
     try:
         step(life)

@@ -131,9 +131,12 @@ class ScriptedLink:
             except RemotingClosedError as error:
                 waiter.failed(error)
                 return
-            reader = FrameReader()
-            reader.buffer()[: len(frame)] = frame
-            batch = reader.received(len(frame))
+            reader, batch = FrameReader(), None
+            while frame:
+                space = reader.buffer()
+                count = min(len(space), len(frame))
+                space[:count] = frame[:count]
+                batch, frame = reader.received(count), frame[count:]
             assert batch is not None
             waiter.answered(batch, 0)
 
@@ -344,12 +347,13 @@ def record(lite_topic: str, offset: int, body: bytes = b"body", parent: str = PA
     return encode_message(message, 1000 + offset, 50 + offset, BORN_MS, bytes(8))
 
 
-def recorded(kind: str, scenario: str) -> Iterator[dict[str, Any]]:
-    """The records of a scenario of the official servers."""
+def recorded(kind: str, scenario: str, *words: str) -> Iterator[dict[str, Any]]:
+    """The records of a scenario of the official servers that contain one of the words."""
     with lzma.open(GOLDEN / kind / f"{scenario}.jsonl.xz", "rt") as file:
         next(file)
         for line in file:
-            yield json.loads(line)
+            if any(word in line for word in words):
+                yield json.loads(line)
 
 
 def frame_of(found: dict[str, Any]) -> RemotingCommand:

@@ -29,12 +29,16 @@ POP, ACK, CHANGE, BACK = (
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
     RequestCode.CONSUMER_SEND_MSG_BACK,
 )
+TURNS_MAX = 20_000
 LITE_KINDS = (messages.LITE_PUSH_CONSUMER, messages.LITE_SIMPLE_CONSUMER)
 
 
 async def eventually(check: Any) -> None:
-    while not check():
+    for _ in range(TURNS_MAX):
+        if check():
+            return
         await asyncio.sleep(0)
+    raise AssertionError("nothing more happens")
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -561,11 +565,32 @@ def test_what_nobody_waits_for_comes_again_soon() -> None:
             await eventually(lambda: door.broker.waiting)
             poll.cancel()
             await eventually(lambda: not door.door.figures().polls)
-            door.broker.gives(record("x", 0), record("y", 0))
+            door.broker.gives(record("x", 0), record("x", 1), record("y", 0))
             await eventually(lambda: len(door.broker.asked) >= 3)
-            changes = door.broker.of(CHANGE)
-            assert [(one["liteTopic"], one["invisibleTime"]) for one in changes] == [("x", "1000"), ("y", "1000")]
+            changes = [(one["liteTopic"], one["invisibleTime"], one["suspend"]) for one in door.broker.of(CHANGE)]
+            assert changes == [("x", "1000", "true"), ("y", "1000", "true")], "each batch, and no attempt is lost"
             assert not len(door.door.renewals)
+
+    run_virtual(play())
+
+
+def test_a_client_that_goes_in_the_middle_of_a_batch() -> None:
+    async def play() -> None:
+        async with lite_door() as door:
+            slow = await door.client("slow", opens_windows=False)
+            poll = slow.receive(GROUP, PARENT, auto_renew=True)
+            await eventually(lambda: door.broker.waiting)
+            big = b"b" * 40_000
+            door.broker.gives(record("x", 0, big), record("x", 1, big), record("y", 0, big), record("y", 1, big))
+            await eventually(lambda: not poll.is_empty())
+            for _ in range(100):
+                await asyncio.sleep(0)
+            slow.close()
+            await eventually(lambda: len(door.broker.asked) >= 2)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            changes = [(one["liteTopic"], one["offset"], one.get("suspend")) for one in door.broker.of(CHANGE)]
+            assert changes == [("y", "0", "true"), ("x", "1", None)], "the client has the first message of x"
 
     run_virtual(play())
 
