@@ -30,10 +30,9 @@ from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import FormatError
 from rucola.filter.sql import TruthValue, compile_sql
 from rucola.formats import _columns_cy
-from rucola.formats._lite_rows_cy import find_lite
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
-from rucola.formats.lite import QUEUE_OFFSET_MAX
+from rucola.formats.lite import QUEUE_OFFSET_MAX, find_lite
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

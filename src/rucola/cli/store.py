@@ -19,16 +19,28 @@ import typer
 from rucola.cli import store_hexdump
 from rucola.cli import store_output as output
 from rucola.cli.exit_codes import ExitCode
-from rucola.cli.store_arguments import CommitLog, Conditions, Directory, Json, Most, Queue, Stores, Topic, existing
+from rucola.cli.store_arguments import (
+    CommitLog,
+    Conditions,
+    Directory,
+    Json,
+    LiteTopic,
+    Most,
+    Queue,
+    Stores,
+    Topic,
+    existing,
+)
 from rucola.cli.store_census import find, stats
 from rucola.cli.store_compare import compare
 from rucola.cli.store_doctor import export_queues, rebuild, repair, salvage
+from rucola.cli.store_lite import lite_rows
 from rucola.cli.store_tasks import TaskOptions
 from rucola.cli.tool import options_from_fields, run_app, tool_app
 from rucola.errors import ConfigError, DiskError, ForeignEntryError, FormatError, StoreDamagedError, TaskFailedError
 from rucola.runtime.files import Files
-from rucola.store.inspect.search import has_index, search_index, search_log
-from rucola.store.inspect.summary import lite_topics, queue_infos, queue_ranges, store_info
+from rucola.store.inspect.search import has_index, search_index, search_lite, search_log
+from rucola.store.inspect.summary import lite_queues, lite_topics, queue_infos, queue_ranges, store_info
 from rucola.store.offline.offline_store import OfflineStore, OffsetRange
 from rucola.store.verify.findings import Findings
 
@@ -67,7 +79,7 @@ def ls(directory: Directory, topic: Topic = None, commit_log: CommitLog = None, 
     """List topics and queues with their offsets and the store times of the first and last message."""
     with _opened(directory, commit_log) as store:
         infos = queue_infos(store, topic)
-        folded = lite_topics(Files(), store.path) if topic is None else 0
+        folded = (lite_topics(Files(), store.path), lite_queues(store)) if topic is None else (0, 0)
     output.print_queues(infos, folded, json)
 
 
@@ -78,13 +90,22 @@ def cat(
     queue: Annotated[
         int | None, typer.Option("--queue", min=0, help="Queue id. [default: all, one after another]")
     ] = None,
-    offset: Annotated[int, typer.Option("--offset", min=0, help="First queue offset.")] = 0,
+    lite_topic: LiteTopic = None,
+    offset: Annotated[
+        int, typer.Option("--offset", min=0, help="First queue offset; with --lite-topic, the offset there.")
+    ] = 0,
     most: Most = None,
     commit_log: CommitLog = None,
     json: Json = False,
 ) -> None:
-    """Print the messages of a topic, queue by queue."""
+    """Print the messages of a topic, queue by queue, or of one of its lite topics."""
     with _opened(directory, commit_log) as store:
+        if lite_topic is not None:
+            if queue is not None:
+                raise ConfigError("--queue", str(queue), "not with --lite-topic, which has no queues")
+            with lite_rows(store, topic, lite_topic, offset) as rows:
+                output.print_messages(rows, most, json)
+            return
         ranges = _ranges(store, topic, queue)
         rows = (rows for found in ranges for rows in store.rows(topic, found.queue_id, offset, found.max_offset))
         output.print_messages(rows, most, json)
@@ -100,18 +121,25 @@ def grep(
     ignore_case: Annotated[
         bool, typer.Option("-i", "--ignore-case", help="Ignore case in regular expressions.")
     ] = False,
-    no_index: Annotated[bool, typer.Option("--no-index", help="Scan the log even if a key is given.")] = False,
+    no_index: Annotated[
+        bool, typer.Option("--no-index", help="Scan the log even if a key or lite topic is given.")
+    ] = False,
     most: Most = None,
     commit_log: CommitLog = None,
     json: Json = False,
 ) -> None:
-    """Find messages: by key through the index, otherwise by a scan of the log. All conditions must match."""
+    """Find messages: by key or lite topic without a scan of the log, otherwise by one. All conditions must match."""
     wanted = conditions.query("PATTERN", pattern, re.IGNORECASE if ignore_case else 0, queue)
     files, found = Files(), Findings(Files().expand(directory))
     with _opened(directory, commit_log) as store:
         if wanted.key is not None and not no_index and has_index(store, files):
             output.print_messages(search_index(store, files, wanted), most, json)
             return
+        if wanted.lite_topic is not None and wanted.topic is not None and not no_index:
+            by_units = search_lite(store, wanted)
+            if by_units is not None:
+                output.print_messages(by_units, most, json)
+                return
         with output.progress("searching", store.end_offset() - store.min_offset()) as advance:
             output.print_messages(search_log(store, files, wanted, found, advance), most, json)
     output.print_damage_passed(found.listed())

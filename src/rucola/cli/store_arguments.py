@@ -40,6 +40,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done
 Topic = Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")]
 Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Only messages of this queue id.")]
 Most = Annotated[int | None, typer.Option("--max", min=0, help="Stop after this many messages.")]
+LiteTopic = Annotated[
+    str | None, typer.Option("--lite-topic", metavar="NAME", help="Only messages of this lite topic of the topic.")
+]
 Pattern = Annotated[str | None, typer.Option("--pattern", help="Regular expression to find in bodies.")]
 Jobs = Annotated[
     int | None, typer.Option("-j", "--jobs", min=1, help="Number of processes. [default: one per processor]")
@@ -52,6 +55,7 @@ class Conditions:
     """The options that choose messages. A message must meet all given conditions."""
 
     topic: Topic = None
+    lite_topic: LiteTopic = None
     key: Annotated[str | None, typer.Option("--key", help="Only messages with this key or unique key.")] = None
     tag: Annotated[str | None, typer.Option("--tag", help="Only messages with this tag.")] = None
     properties: Annotated[
@@ -83,6 +87,7 @@ class Conditions:
             tuple(property_of(text, flags) for text in self.properties or []),
             time_ms("--since", self.since) if self.since is not None else 0,
             time_ms("--until", self.until) if self.until is not None else (1 << 63) - 1,
+            self.lite_topic,
         )
 
 

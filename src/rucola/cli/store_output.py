@@ -67,10 +67,11 @@ def print_info(info: StoreInfo, json: bool) -> None:
         "topics": str(info.topics),
         "queues": f"{info.queues}, segments of {_bytes(info.queue_segment_bytes)}",
         "messages": str(info.messages),
-        "lite topics": f"{info.lite_topics} in rucola-lite, for RocketMQ: rucola store export-queues",
+        "lite topics": lite_text(info.lite_topics, info.lite_queues)
+        + ", for RocketMQ: rucola store export-queues" * (info.lite_topics > 0),
         "index": f"{len(info.index_files)} files, {entries} entries",
     }
-    if not info.lite_topics:
+    if not info.lite_topics and not info.lite_queues:
         del rows["lite topics"]
     for file in info.index_files:
         geometry = f"{file.slots} slots, {file.entries_max} entries" if file.slots else "geometry unknown"
@@ -90,11 +91,17 @@ def print_info(info: StoreInfo, json: bool) -> None:
     Terminal().print(grid)
 
 
-def print_queues(infos: list[QueueInfo], lite_topics: int, json: bool) -> None:
+def lite_text(topics: int, queues: int) -> str:
+    """How many lite topics there are, and where."""
+    parts = [f"{topics} in rucola-lite"] * (topics > 0) + [f"{queues} in consume queues"] * (queues > 0)
+    return ", ".join(parts)
+
+
+def print_queues(infos: list[QueueInfo], folded: tuple[int, int], json: bool) -> None:
     """Prints the result of ``store ls``.
 
     Args:
-        lite_topics: number of lite topics, which are not listed.
+        folded: number of lite topics, and of those that have a consume queue, which are not listed.
     """
     if json:
         for info in infos:
@@ -109,8 +116,8 @@ def print_queues(infos: list[QueueInfo], lite_topics: int, json: bool) -> None:
             _shown(held.topic), *numbers, time_text(info.first_timestamp_ms), time_text(info.last_timestamp_ms)
         )
     print_fitted(Terminal(), table)
-    if lite_topics:
-        Terminal().print(f"and {lite_topics} lite topics in rucola-lite")
+    if any(folded):
+        Terminal().print(f"and lite topics: {lite_text(*folded)}")
 
 
 def print_messages(found: Iterable[SegmentRows], most: int | None, json: bool) -> None:

@@ -127,7 +127,7 @@ class RecordColumn(IntEnum):
     UNIQ_KEY_POS = 25
     UNIQ_KEY_LEN = 26
     SAME_TOPIC = 27  # 1: topic bytes equal those of the previous row
-    # Filled by formats.find_lite, where a reader needs them.
+    # Filled by formats.lite.find_lite, where a reader needs them.
     LITE_POS = 28  # the lite topic in which the message is
     LITE_LEN = 29
     LITE_OFFSET = 30  # the message's offset in it

@@ -43,6 +43,7 @@ from rucola.formats._lite_cy import (
     set_parents,
     walk_names,
 )
+from rucola.formats._lite_rows_cy import find_lite
 from rucola.formats.checksum import crc32
 from rucola.formats.layout import Field, Layout
 
@@ -63,6 +64,7 @@ __all__ = [
     "encode_name",
     "encode_unit",
     "fill_slots",
+    "find_lite",
     "find_name",
     "find_rows",
     "hash_name",

@@ -98,13 +98,14 @@ def test_lite_topics_are_folded_and_exported(tmp_path: Path, capsys: pytest.Capt
         writer.put_message(StoreMessage(b"T", 0, b"body", names, 1, HOST))
     writer.dispatch()
     writer.shutdown()
-    assert "and 30 lite topics in rucola-lite" in text(capsys, "ls", tmp_path)
+    assert "and lite topics: 30 in rucola-lite" in text(capsys, "ls", tmp_path)
     assert "lite topics" not in text(capsys, "ls", tmp_path, "--topic", "T")
     assert len(lines(capsys, "ls", tmp_path)) == 1
     assert lines(capsys, "info", tmp_path)[0]["lite_topics"] == 30
     assert "30 in rucola-lite, for RocketMQ: rucola store export-queues" in text(capsys, "info", tmp_path)
     assert lines(capsys, "export-queues", tmp_path) == [{"lite_topics": 30, "units": 30, "empty_topics": 0}]
-    assert len(lines(capsys, "ls", tmp_path)) == 31
+    assert len(lines(capsys, "ls", tmp_path)) == 1
+    assert "30 in rucola-lite, 30 in consume queues" in text(capsys, "ls", tmp_path)
     with_topics(tmp_path)
     assert main(["store", "verify", str(tmp_path)]) == 0
 
@@ -633,3 +634,36 @@ def test_a_worker_that_is_killed_is_one_line(store: Path, tmp_path: Path) -> Non
 
 def write_copy(store: Path, path: Path) -> None:
     shutil.copytree(store, path)
+
+
+def test_one_lite_topic_is_printed_and_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = opened(tmp_path, enable_lmq=True, enable_multi_dispatch=True)
+    for number in range(40):
+        names = b"TAGS\x01a%d\x02INNER_MULTI_DISPATCH\x01%%LMQ%%$T$s%d\x02" % (number % 4, number % 30)
+        writer.put_message(StoreMessage(b"T", 0, b"body %d" % number, names, 1, HOST))
+    writer.dispatch()
+    writer.shutdown()
+    one = ("--topic", "T", "--lite-topic", "s7")
+    bodies = [b64decode(found["body"]) for found in lines(capsys, "cat", tmp_path, *one)]
+    assert bodies == [b"body 7", b"body 37"]
+    assert [b64decode(found["body"]) for found in lines(capsys, "cat", tmp_path, *one, "--offset", "1")] == bodies[1:]
+    assert [b64decode(found["body"]) for found in lines(capsys, "grep", tmp_path, *one)] == bodies
+    assert [b64decode(found["body"]) for found in lines(capsys, "grep", tmp_path, *one, "--no-index")] == bodies
+    assert [b64decode(found["body"]) for found in lines(capsys, "grep", tmp_path, "--lite-topic", "s7")] == bodies
+    assert [b64decode(found["body"]) for found in lines(capsys, "grep", tmp_path, *one, "--tag", "a1")] == bodies[1:]
+    assert [b64decode(found["body"]) for found in lines(capsys, "find", tmp_path, *one)] == bodies
+    assert lines(capsys, "grep", tmp_path, "--topic", "T", "--lite-topic", "nobody") == []
+    for words, reason in (
+        (("--topic", "T", "--lite-topic", "nobody"), "s18, s19 and more"),
+        (("--topic", "U", "--lite-topic", "s7"), "a lite topic of U with messages: none"),
+        (("--topic", "T", "--lite-topic", "a$b"), "a name without $"),
+        ((*one, "--queue", "0"), "not with --lite-topic"),
+    ):
+        assert main(["store", "cat", str(tmp_path), *words]) == 2
+        assert reason in capsys.readouterr().err
+    lines(capsys, "export-queues", tmp_path)
+    shutil.rmtree(tmp_path / "rucola-lite")
+    assert [b64decode(found["body"]) for found in lines(capsys, "cat", tmp_path, *one)] == bodies
+    assert [b64decode(found["body"]) for found in lines(capsys, "grep", tmp_path, *one)] == bodies
+    assert main(["store", "cat", str(tmp_path), "--topic", "T", "--lite-topic", "nobody"]) == 2
+    assert "the store keeps none" in capsys.readouterr().err

@@ -6,7 +6,7 @@ file or directory that was made; a file or directory that was moved away; the en
 torn, its change was never made. ``undo`` reverts the changes, newest first; it may be interrupted and run again.
 
 Before its first change, ``undo`` checks all entries. A journal may come with a store from somebody else, so its paths
-are checked: a repair changes only the log, the queues, the index and the checkpoint. And each byte to be replaced must
+are checked: a repair changes only log, queues, lite topics, index and checkpoint. And each byte to be replaced must
 be what the repair wrote, or what was there before: otherwise somebody has changed the store since.
 
 Once a broker has opened the store, or a rebuild has replaced queues and index, the old bytes no longer fit the rest of
@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.doctor.journal_entries import PIECE, ChangeKind, JournalEntry, read_changes
+from rucola.store.doctor.publish import LITE, PARTS
 
-_CHANGED = ("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint")
+_CHANGED = ("commitlog", *PARTS, LITE, "checkpoint")
 """What a repair changes below the store's directory."""
 _OPEN, _CLOSED = ".journal", ".closed"
 DIRECTORY = "repair"

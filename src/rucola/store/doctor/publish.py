@@ -20,7 +20,8 @@ from rucola.store.log.segment_list import REBUILD_MARK
 from rucola.store.recovery.watermark import WatermarkFile
 
 PARTS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
-"""Names of the directories that a rebuild creates."""
+"""Names of the directories that a rebuild creates, besides ``LITE``."""
+LITE = "rucola-lite"
 
 
 class Exchange:
@@ -51,7 +52,7 @@ class Exchange:
         """Marks the store. After this call, the store can be opened only after ``finish``.
 
         Args:
-            parts: the parts to replace, from ``PARTS``; a part without new files is removed.
+            parts: the parts to replace, from ``PARTS`` and ``LITE``; a part without new files is removed.
             log_end: physical offset up to which the new parts cover the log.
         """
         files = self._files
@@ -92,12 +93,12 @@ class Exchange:
         try:
             plan = json.loads(self._files.read_file(self._mark) or b"")
             made, gone, log_end = list(plan["made"]), list(plan["gone"]), int(plan["log_end"])
-            if unknown := {*made, *gone} - set(PARTS):
+            if unknown := {*made, *gone} - {*PARTS, LITE}:
                 raise ValueError(f"unknown parts {sorted(unknown)}")
         except UNREADABLE_JSON as error:
             advice = (
-                "move this file and the directories consumequeue, batchconsumequeue, consumequeue_ext and index "
-                "out of the store, then run the rebuild"
+                "move this file and the directories consumequeue, batchconsumequeue, consumequeue_ext, index and "
+                "rucola-lite out of the store, then run the rebuild"
             )
             raise StoreDamagedError(self._mark, 0, f"not the mark of a rebuild: {error}", advice) from error
         return made, gone, log_end

@@ -15,7 +15,7 @@ finished tasks. At the end the new directories replace the old ones (``publish``
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from rucola.errors import StoreDamagedError
 from rucola.formats.index_file import KEY
 from rucola.runtime.files import Files
 from rucola.store.doctor.journal import Journal
-from rucola.store.doctor.publish import PARTS, Exchange
+from rucola.store.doctor.publish import LITE, PARTS, Exchange
 from rucola.store.doctor.rebuild_job import RebuildJob, find_job
 from rucola.store.doctor.rebuild_layout import (
     INDEX_NAME,
@@ -34,6 +34,7 @@ from rucola.store.doctor.rebuild_layout import (
     QueueWork,
     lay_out_index,
 )
+from rucola.store.doctor.rebuild_lite import build_lite
 from rucola.store.doctor.rebuild_scan import ScanResult, SegmentScan
 from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.index.index_service import next_name
@@ -61,6 +62,7 @@ class RebuildReport:
         units: number of entries in all queues.
         keys: number of keys in all index files.
         index_files: number of index files.
+        lite_topics: number of lite topics; 0 if they have consume queues.
         skipped: number of entries of light queues that are left out, because their name or queue offset is impossible.
         resumed: number of tasks whose results came from an interrupted rebuild.
         published: whether the new files are in place.
@@ -74,6 +76,7 @@ class RebuildReport:
     units: int
     keys: int
     index_files: int
+    lite_topics: int
     skipped: int
     resumed: int
     published: bool
@@ -109,6 +112,7 @@ def rebuild(
     progress: Progress = lambda _phase, _done, _all: None,
     dry_run: bool = False,
     files: Files | None = None,
+    lite_sources: Sequence[str] = (),
 ) -> RebuildReport:
     """Rebuilds queues and index of the store in ``root``. Nobody else may use the store during the rebuild.
 
@@ -117,6 +121,7 @@ def rebuild(
         options: entries of the broker's configuration.
         commit_log_path: the directories of the log, separated by `,`, if they are not in the store.
         dry_run: whether to write nothing, and only count what would be read.
+        lite_sources: see ``find_job``.
 
     Raises:
         StoreLockedError: a broker uses the store.
@@ -134,7 +139,7 @@ def rebuild(
     try:
         rebuilding = Rebuild(files, root, run, progress)
         rebuilding.finish_exchange(log_path)
-        return rebuilding.run(find_job(files, root, options, commit_log_path))
+        return rebuilding.run(find_job(files, root, options, commit_log_path, lite_sources))
     finally:
         lock.release()
 
@@ -162,7 +167,7 @@ class Rebuild:
 
     def run(self, job: RebuildJob) -> RebuildReport:
         """Builds and publishes."""
-        check_replaceable(self._files, self._root, PARTS)
+        check_replaceable(self._files, self._root, (*PARTS, LITE))
         report, parts = self.build(job)
         Journal.close(self._files, self._root)  # the old bytes of a repair do not fit the new files
         exchange = self._exchange(job.directories[0])
@@ -189,7 +194,13 @@ class Rebuild:
             indexes = self._make(INDEX, [asdict(one) for one in works])
             self._take_indexes(works, indexes)
         self._take_queues(layouts)
-        return _report(job, scans, layouts, indexes, self._staged.resumed), parts
+        report = _report(job, scans, layouts, indexes, self._staged.resumed)
+        if job.lite:
+            parts.append(LITE)
+            self._files.make_directory(self.new)
+            paths = [f"{self._staging}/{scan.lite}" for scan in scans]
+            report = replace(report, lite_topics=build_lite(self._files, job, paths, self.new))
+        return report, parts
 
     def clear(self) -> None:
         """Removes the working directory."""
@@ -296,6 +307,7 @@ def _report(
         units=sum(layout.units for layout in layouts),
         keys=sum(index.keys for index in indexes),
         index_files=len(indexes),
+        lite_topics=0,
         skipped=sum(scan.skipped for scan in scans),
         resumed=resumed,
         published=False,

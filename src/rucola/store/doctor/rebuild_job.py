@@ -8,8 +8,8 @@ and the topic table.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from rucola.common.columns import WalkStop, new_table
 from rucola.common.key_builder import is_light_queue
@@ -21,6 +21,7 @@ from rucola.formats.tables import decode_topics
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig, in_todays_words
 from rucola.store.doctor.end_check import check_end, end_of_recovery
+from rucola.store.lite.lite_topics import DIRECTORY as LITE_DIRECTORY
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import log_directories
@@ -32,6 +33,7 @@ from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify.index import index_geometry
 
 _TEXT_ERRORS = "surrogateescape"
+_LIGHT_OPTIONS = ("enableLmq", "enableMultiDispatch")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class RebuildJob:
         deleted: for each deleted topic, the physical offset below which its records belong to no queue.
         gaps: physical offsets of the start and the end (excluded) of each part of the log whose messages were lost.
         trusted_to: see ``Placement.trusted_to``.
+        lite: whether lite topics get their own directory (``rebuild_lite``) instead of consume queues.
+        lite_sources: stores whose lite topics tell starts and next offsets.
     """
 
     root: str
@@ -61,6 +65,8 @@ class RebuildJob:
     deleted: dict[str, int]
     gaps: list[tuple[int, int]]
     trusted_to: int
+    lite: bool = False
+    lite_sources: list[str] = field(default_factory=list)
 
     @property
     def config(self) -> MessageStoreConfig:
@@ -99,7 +105,11 @@ class RebuildJob:
 
 
 def find_job(
-    files: Files, root: str, options: Mapping[str, str] | None = None, commit_log_path: str | None = None
+    files: Files,
+    root: str,
+    options: Mapping[str, str] | None = None,
+    commit_log_path: str | None = None,
+    lite_sources: Sequence[str] = (),
 ) -> RebuildJob:
     """Returns the job that rebuilds a store. Nobody may write to the store from this call until the rebuild ends.
 
@@ -107,6 +117,7 @@ def find_job(
         root: absolute path of the store.
         options: entries of the broker's configuration; keys that are not the store's are ignored.
         commit_log_path: the directories of the log, separated by `,`, if they are not in the store.
+        lite_sources: further stores whose lite topics tell starts and next offsets.
 
     Raises:
         StoreDamagedError: there is no store, or the log has no records, or a file of the log is not a segment, or the
@@ -149,6 +160,7 @@ def find_job(
         {topic.decode("utf-8", _TEXT_ERRORS): offset for topic, offset in deletion.ends.items()},
         [(gap.start, gap.end) for gap in Quarantine(files, root).gaps()],
         INT64_MAX if watermark is None else watermark.queues_offset,
+        *_lite(files, root, found, watermark is not None, lite_sources),
     )
     _ = job.config  # an invalid option ends the rebuild here
     return job
@@ -181,9 +193,22 @@ def options_of_files(files: Files, root: str) -> dict[str, str]:
     enabled: list[str] = []
     if files.list_directories(f"{root}/consumequeue_ext"):
         enabled.append("enableConsumeQueueExt")
-    if any(is_light_queue(name) for name in files.list_directories(f"{root}/consumequeue")):
-        enabled += ["enableLmq", "enableMultiDispatch"]
+    if files.exists(f"{root}/{LITE_DIRECTORY}") or any(
+        is_light_queue(name) for name in files.list_directories(f"{root}/consumequeue")
+    ):
+        enabled += _LIGHT_OPTIONS
     return {key: str(value) for key, value in found.items()} | dict.fromkeys(enabled, "true")
+
+
+def _lite(
+    files: Files, root: str, options: Mapping[str, str], is_ours: bool, sources: Sequence[str]
+) -> tuple[bool, list[str]]:
+    """Whether lite topics get their own directory, and which stores have one. In a store of RocketMQ they stay consume
+    queues, because RocketMQ may open it again.
+    """
+    known = [source for source in (root, *sources) if files.exists(f"{source}/{LITE_DIRECTORY}")]
+    is_on = all(options.get(key) == "true" for key in _LIGHT_OPTIONS)
+    return bool(known) or (is_ours and is_on), known
 
 
 def _kinds(files: Files, root: str) -> dict[str, bool]:

@@ -1,5 +1,5 @@
 """First step of a rebuild: reads one segment of the log once, and writes the units and the index keys of its records
-into two files.
+into two files, and the entries of lite topics into a third.
 
 The units are written in parts; a part is sorted by queue, and within a queue by the order of the log. The keys have the
 order of the log. The content of both files depends only on the segment and the job. So if a task runs more than once,
@@ -17,11 +17,13 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import StoreDamagedError
 from rucola.formats.consume_queue import UNIT, UNIT_BYTES, CollectedColumn, QueueColumn, collect_units, sort_units
 from rucola.formats.index_file import KEY, gather_keys
+from rucola.formats.light_queue import is_lite
 from rucola.formats.message import RECORD_BYTES_MIN, ROWS_MAX
 from rucola.runtime.files import Files
 from rucola.store.config import delay_levels_ms
 from rucola.store.dispatch import SCHEDULE_TOPIC, set_due_times
 from rucola.store.doctor.rebuild_job import RebuildJob
+from rucola.store.doctor.rebuild_lite import encode_entry
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.multi_dispatch import LightEntry, is_possible, light_entries
@@ -61,6 +63,7 @@ class ScanResult:
         units, keys: names of the two files.
         key_count: number of keys.
         skipped: number of entries of light queues that are left out, because their name or queue offset is impossible.
+        lite: name of the file with the entries of lite topics; empty without one.
     """
 
     records: int
@@ -70,6 +73,7 @@ class ScanResult:
     key_count: int
     skipped: int
     queues: list[QueuePart]
+    lite: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as values for JSON."""
@@ -97,6 +101,8 @@ class SegmentScan:
         self._limit = min(job.end, self._file.end) - self._file.start
         self._units = _Sink(files, f"{path}.units")
         self._keys = _Sink(files, f"{path}.keys")
+        self._lite = _Sink(files, f"{path}.lite") if job.lite else None
+        self._lite_waiting = bytearray()
         self._indexed = config.message_index_enable
         self._multi = config.enable_multi_dispatch and config.enable_lmq
         self._levels_ms = delay_levels_ms(config.message_delay_level)
@@ -131,6 +137,8 @@ class SegmentScan:
             if self._indexed:
                 self._collect_keys(table, rows)
         self._flush()
+        if self._lite is not None:
+            self._lite.write(self._lite_waiting)
         self._keys.write(memoryview(self._key_buffer)[: self._key_end])
         self._file.close()
         return ScanResult(
@@ -141,6 +149,7 @@ class SegmentScan:
             self._keys.size // KEY.size,
             self._skipped,
             list(self._parts.values()),
+            "" if self._lite is None else self._lite.close(),
         )
 
     def _batches(self) -> Iterator[tuple[array[int], int]]:
@@ -184,10 +193,15 @@ class SegmentScan:
 
     def _collect_light(self, table: array[int], rows: int) -> None:
         for entry in light_entries(self._file, table, rows, self._deleted):
-            if entry is None or not is_possible(entry):
+            if self._lite is not None and entry is not None and is_lite(entry.name):
+                self._lite_waiting += encode_entry(entry)
+            elif entry is None or not is_possible(entry):
                 self._skipped += 1
             else:
                 self._light.setdefault(entry.name, []).append(entry)
+        if self._lite is not None and len(self._lite_waiting) >= _KEYS_BYTES:
+            self._lite.write(self._lite_waiting)
+            self._lite_waiting.clear()
 
     def _flush(self) -> None:
         """Writes a part."""

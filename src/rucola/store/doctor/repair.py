@@ -30,6 +30,7 @@ from rucola.formats.message import BLANK, CHECK_ALL, CHECK_CRC_NAME, MAGIC_BLANK
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.store.doctor.journal import Journal
+from rucola.store.doctor.publish import LITE
 from rucola.store.doctor.rebuild import Rebuild
 from rucola.store.doctor.rebuild_job import RebuildJob, find_job
 from rucola.store.doctor.staged import Progress, Runner, run_serially
@@ -106,8 +107,8 @@ def repair(
             corrected += 1
         after_log = verify(root, files, locked_here=True) if corrected else before
         parts = _damaged_parts(after_log.findings)
-        # A repair was interrupted after it had moved the index away.
-        parts |= {path for path in journal.moved() if path == "index" and not files.exists(f"{root}/{path}")}
+        # A repair was interrupted after it had moved the index or the lite topics away.
+        parts |= {path for path in journal.moved() if path in ("index", LITE) and not files.exists(f"{root}/{path}")}
         if parts:
             _replace(files, root, journal, parts, Rebuild(files, root, run, progress), options)
         # If the end of the log is missing, it may be restored, and the times are its own.
@@ -241,8 +242,10 @@ def _is_certain(content: bytearray, size: int, physical_offset: int) -> bool:
 
 
 def _damaged_parts(findings: Sequence[Finding]) -> set[str]:
-    """Returns the directories of queues with findings, and ``index`` if it has findings."""
+    """Returns the directories of queues with findings, and ``index`` and ``rucola-lite`` if they have findings."""
     parts = {"index"} if any(finding.kind in _INDEX for finding in findings) else set[str]()
+    if any(finding.kind is FindingKind.LITE_TOPICS for finding in findings):
+        parts.add(LITE)
     for finding in findings:
         pieces = finding.file.split("/")
         # The topic comes from a record, and may be no name of a directory.
@@ -259,16 +262,16 @@ def _replace(
     rebuild: Rebuild,
     options: Mapping[str, str] | None,
 ) -> None:
-    """Replaces ``parts`` (queues, index) with the output of a rebuild. Does nothing if the log is damaged."""
+    """Replaces ``parts`` (queues, index, lite topics) with what a rebuild makes. Does nothing if the log is damaged."""
     with suppress(StoreDamagedError):
         job = find_job(files, root, options)
         rebuild.build(job)
         for part in sorted(parts):
-            if part == "index":
-                if files.exists(f"{root}/index"):
-                    journal.move_away("index")
-                if files.exists(f"{rebuild.new}/index"):
-                    journal.take(f"{rebuild.new}/index", "index")
+            if part in ("index", LITE):
+                if files.exists(f"{root}/{part}"):
+                    journal.move_away(part)
+                if files.exists(f"{rebuild.new}/{part}"):
+                    journal.take(f"{rebuild.new}/{part}", part)
             else:
                 _replace_queue(files, root, journal, part, rebuild.new, job)
     rebuild.clear()

@@ -46,6 +46,7 @@ from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAG
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import FILE_BYTES_MAX, Files
 from rucola.store.config import in_todays_words
+from rucola.store.doctor.publish import LITE, PARTS
 from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.rebuild_job import options_of_files
 from rucola.store.doctor.salvage_choice import FoundRecord, chosen_records
@@ -196,7 +197,12 @@ def salvage(
             given = in_todays_words(options or {})
             kept = _sizes(files, expanded) | {key: value for key, value in given.items() if key != "storePathCommitLog"}
             rebuild(
-                new, run, kept | {"mappedFileSizeCommitLog": str(job.segment_bytes)}, progress=progress, files=files
+                new,
+                run,
+                kept | {"mappedFileSizeCommitLog": str(job.segment_bytes)},
+                progress=progress,
+                files=files,
+                lite_sources=[source for source in expanded if not files.is_file(source)],
             )
             if not all(map(files.is_open_to_others, expanded)):
                 files.close_to_others(new)
@@ -520,7 +526,7 @@ def _fillers(start: int, end: int, stored_ms: int) -> Iterator[bytes]:
 def _sizes(files: Files, sources: Sequence[str]) -> dict[str, str]:
     """Returns the options that follow from the queues and index of the first source that has any."""
     for source in (source for source in sources if not files.is_file(source)):
-        if any(files.exists(f"{source}/{part}") for part in ("consumequeue", "batchconsumequeue", "index")):
+        if any(files.exists(f"{source}/{part}") for part in (*PARTS, LITE)):
             return options_of_files(files, source)
     return {}
 

@@ -11,6 +11,8 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.kernel_columns import (
     RECORD_BODY_LEN,
     RECORD_BODY_POS,
+    RECORD_LITE_LEN,
+    RECORD_LITE_POS,
     RECORD_QUEUE_ID,
     RECORD_STORE_TIMESTAMP,
     RECORD_SYS_FLAG,
@@ -24,6 +26,8 @@ from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
 from rucola.formats.compression import decompress
 from rucola.formats.index_file import IndexHeader, Limits, is_index_name, key_hash, query
+from rucola.formats.light_queue import lite_topic
+from rucola.formats.lite import QUEUE_OFFSET_MAX, find_lite
 from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
@@ -49,6 +53,7 @@ class MessageQuery:
             match.
         begin_ms: earliest store time.
         end_ms: latest store time, inclusive.
+        lite_topic: the lite topic of the message's own topic in which it is.
     """
 
     topic: str | None = None
@@ -59,6 +64,7 @@ class MessageQuery:
     properties: tuple[tuple[str, re.Pattern[str]], ...] = ()
     begin_ms: int = 0
     end_ms: int = (1 << 63) - 1
+    lite_topic: str | None = None
 
     def choose(self, view: memoryview, table: array[int], rows: int) -> list[int]:
         """Returns the indices of the matching rows among the first ``rows`` rows. Positions in the rows refer to
@@ -66,6 +72,9 @@ class MessageQuery:
         """
         topic = None if self.topic is None else self.topic.encode("utf-8", "surrogateescape")
         tag = None if self.tag is None else self.tag.encode("utf-8", "surrogateescape")
+        lite = None if self.lite_topic is None else self.lite_topic.encode("utf-8", "surrogateescape")
+        if lite is not None:
+            find_lite(view, table, rows, QUEUE_OFFSET_MAX)
         by_text = self.key is not None or bool(self.properties)
         any_time = self.begin_ms <= 0 and self.end_ms >= _LAST_MS
         chosen = []
@@ -78,6 +87,10 @@ class MessageQuery:
             if topic is not None:
                 at = table[base + RECORD_TOPIC_POS]
                 if view[at : at + table[base + RECORD_TOPIC_LEN]] != topic:
+                    continue
+            if lite is not None:
+                at, length = table[base + RECORD_LITE_POS], table[base + RECORD_LITE_LEN]
+                if length < 0 or view[at : at + length] != lite:
                     continue
             if tag is not None:
                 at, length = table[base + RECORD_TAGS_POS], table[base + RECORD_TAGS_LEN]
@@ -137,6 +150,27 @@ def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Ite
         rows = store.rows_at(physical_offset)
         if rows is not None and wanted.choose(rows.view, rows.table, 1):
             yield rows
+
+
+def search_lite(store: OfflineStore, wanted: MessageQuery) -> Iterator[SegmentRows] | None:
+    """Yields the messages of ``wanted.lite_topic`` of ``wanted.topic`` that match all other criteria, in log order.
+
+    Returns:
+        The messages; None if the units of lite topics do not tell them all.
+    """
+    assert wanted.topic is not None and wanted.lite_topic is not None
+    view = store.lite_view()
+    if view is None:
+        return None
+    try:
+        topic = lite_topic(f"{wanted.topic}${wanted.lite_topic}".encode("utf-8", "surrogateescape"))
+        places = view.records([topic]) if view.covered_to >= store.end_offset() else None
+    finally:
+        view.close()
+    if places is None:
+        return None
+    found = (store.rows_at(physical_offset) for physical_offset, _ in places)
+    return (rows for rows in found if rows is not None and wanted.choose(rows.view, rows.table, 1))
 
 
 def index_hits(

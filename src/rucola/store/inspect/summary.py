@@ -10,6 +10,7 @@ from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, decode_batch_un
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.formats.index_file import INDEX_HEADER, IndexHeader, is_index_name
+from rucola.formats.light_queue import is_lite
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_table import LiteColumns, read_table
@@ -57,6 +58,7 @@ class StoreInfo:
             no such segment.
         messages: number of messages in all queues; a message with entries in light queues counts once.
         lite_topics: number of lite topics that ever had a message, when their table was written.
+        lite_queues: number of lite topics with a consume queue, as in RocketMQ; other counts leave them out.
         checkpoint: None if the file does not exist.
         watermark: None if no complete watermark was found; RocketMQ writes none.
         abort: whether the abort file exists; if so, the store is in use or was not stopped cleanly.
@@ -75,6 +77,7 @@ class StoreInfo:
     queue_segment_bytes: int
     messages: int
     lite_topics: int
+    lite_queues: int
     index_files: list[IndexInfo]
     checkpoint: StoreCheckpoint | None
     watermark: Watermark | None
@@ -118,6 +121,7 @@ def store_info(store: OfflineStore, files: Files) -> StoreInfo:
         queue_segment_bytes=_queue_segment_bytes(store, ranges),
         messages=sum(queue.max_offset - queue.min_offset for queue in ranges if not is_light_queue(queue.topic)),
         lite_topics=lite_topics(files, root),
+        lite_queues=lite_queues(store),
         index_files=_index_files(files, f"{root}/index"),
         checkpoint=StoreCheckpoint.decode(checkpoint) if checkpoint is not None else None,
         watermark=WatermarkFile(files, root).read(),
@@ -132,10 +136,13 @@ def queue_ranges(store: OfflineStore, topic: str | None = None) -> list[OffsetRa
 
 
 def queue_infos(store: OfflineStore, topic: str | None = None, times: bool = True) -> list[QueueInfo]:
-    """Returns the queues of ``topic``; without a topic, all queues. Store times are read only if ``times`` is true."""
+    """Returns the queues of ``topic``; without a topic, all queues but those of lite topics. Store times are read only
+    if ``times`` is true.
+    """
     infos: list[QueueInfo] = []
     # One look at the directories: with one for each topic, a store with thousands of topics would take minutes.
-    for name, queue_id in sorted({queue for queue in store.queue_names() if topic in (None, queue[0])}):
+    names = {queue for queue in store.queue_names() if topic == queue[0] or (topic is None and not _is_lite(queue[0]))}
+    for name, queue_id in sorted(names):
         queue = store.queue_range(name, queue_id)
         last = queue.max_offset - 1
         wanted = (queue.min_offset, last) if times and last >= queue.min_offset else ()
@@ -144,6 +151,15 @@ def queue_infos(store: OfflineStore, topic: str | None = None, times: bool = Tru
         if len(infos) % _QUEUES_OPEN_MAX == 0:
             store.release_queues()
     return infos
+
+
+def lite_queues(store: OfflineStore) -> int:
+    """Returns the number of lite topics that have a consume queue, as in RocketMQ."""
+    return len({topic for topic, _ in store.queue_names() if _is_lite(topic)})
+
+
+def _is_lite(topic: str) -> bool:
+    return is_light_queue(topic) and is_lite(topic.encode("utf-8", "surrogateescape"))
 
 
 def _store_timestamp(store: OfflineStore, topic: str, queue_id: int, queue_offset: int) -> int:

@@ -138,6 +138,17 @@ class LiteTopics:
             columns.starts[name_id] = max(columns.starts[name_id], next_offset)
         columns.nexts[name_id] = max(columns.nexts[name_id], next_offset)
 
+    def keep_counters(self, name: bytes, start: int, next_offset: int) -> None:
+        """Raises start and next offset of a lite topic to at least these, which another directory had for it. For a
+        rebuild, after all units.
+        """
+        name_id = self.names.find(name)
+        if name_id < 0:
+            name_id = self._add(name)
+        columns = self.columns
+        columns.starts[name_id] = max(columns.starts[name_id], start)
+        columns.nexts[name_id] = max(columns.nexts[name_id], next_offset)
+
     # -- dispatch ------------------------------------------------------------------------------------------------------
 
     def put(self, topic: bytes, place: tuple[int, int, int], tags_code: int, store_time_ms: int) -> bool:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from rucola.errors import StoreDamagedError
+from rucola.formats.consume_queue import UNIT
 from rucola.formats.light_queue import lite_name, lite_topic
 from rucola.formats.lite import LITE_UNIT_BYTES, LiteUnit
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_queue import LiteQueue
 from rucola.store.lite.lite_topics import DIRECTORY, LiteTopics
 from rucola.store.log.log_reader import LogReader
+from rucola.store.queue.consume_queue import PREFILL_SIZE
 from rucola.store.recovery.lite_recovery import view_lite
 from rucola.store.recovery.watermark import WatermarkFile
 
 _ATTEMPTS = 3
 _RECORDS_MAX = 100_000
+_UNITS_AT_ONCE = 1024
 
 
 class LiteView:
@@ -123,6 +126,16 @@ class LiteView:
                 if at % LITE_UNIT_BYTES == 0:
                     yield self._topics.units.unit((file.start + at) // LITE_UNIT_BYTES)
                 at = file.map.buffer.find(wanted, at + 1, limit)
+
+    def units(self, queue: LiteQueue, first: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yields queue offset, physical offset, size and tags code of the units of a queue, from the offset ``first``
+        on.
+        """
+        for start in range(max(first, queue.min_offset), queue.max_offset, _UNITS_AT_ONCE):
+            content = queue.read_units(start, min(_UNITS_AT_ONCE, queue.max_offset - start))
+            for number, unit in enumerate(UNIT.struct.iter_unpack(content)):
+                if unit[1] != PREFILL_SIZE:
+                    yield start + number, *unit
 
     def close(self) -> None:
         """Unmaps the units."""

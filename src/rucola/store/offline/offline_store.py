@@ -222,10 +222,18 @@ class OfflineStore:
             StoreDamagedError: a record does not match its unit.
         """
 
+        return self.rows_of(topic, queue_id, self.units(topic, queue_id, first, last))
+
+    def rows_of(self, topic: str, queue_id: int, units: Iterator[tuple[int, int, int, int]]) -> Iterator[SegmentRows]:
+        """Yields the messages of ``units``, which belong to the named queue, as rows.
+
+        Raises:
+            StoreDamagedError: a record does not match its unit.
+        """
+
         def damaged(unit: tuple[int, int, int, int]) -> StoreDamagedError:
             return self._damaged_entry(topic, queue_id, unit[0], unit[1])
 
-        units = self.units(topic, queue_id, first, last)
         return UnitRows(self.log.segments.find, damaged, self.log.stretches).of(units, self.log.max_offset)
 
     def lite_view(self) -> LiteView | None:
