@@ -40,7 +40,7 @@ class Programs:
 
 @pytest.fixture
 def programs() -> Iterator[Programs]:
-    with RocketMQ({"enableLmq": "true", "enableMultiDispatch": "true"}) as servers, ExitStack() as running:
+    with RocketMQ() as servers, ExitStack() as running:
         servers.create_lite_parent("agents", "gateway", ttl_minutes=60, exclusive=True)
         yield Programs(servers.namesrv, running)
 
