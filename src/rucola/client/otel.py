@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from opentelemetry import propagate, trace
 
-from rucola.client.listener import Listener, completed, is_pending, shown
+from rucola.client.listener import ConsumeResultSuspend, Listener, completed, is_pending, shown
 from rucola.client.send_result import SendResult
 from rucola.common.message import Message, MessageExt
 from rucola.errors import UnreadableBodyError
@@ -32,8 +32,8 @@ def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | N
     """Makes a client create spans. Must be called before the client is started and before its listener is registered.
 
     A producer creates a span for each call of ``send``, ``submit``, ``send_oneway``, ``send_many``, ``send_batch`` and
-    ``send_message_in_transaction``. A push consumer creates a span for each call of its listener. Applications that
-    consume without a listener create the spans with ``processing``.
+    ``send_message_in_transaction``. A push or lite consumer creates a span for each call of its listener.
+    Applications that consume without a listener create the spans with ``processing``.
 
     Args:
         client: a client of ``rucola`` or ``rucola.sync``.
@@ -131,7 +131,7 @@ class _Spans:
 
         @wraps(register)
         def register_traced(listener: Callable[..., Any], *, batch: bool = False) -> None:
-            register(self._listening(listener, batch), batch=batch)
+            register(self._listening(listener, batch), **({"batch": True} if batch else {}))  # lite consumers have none
 
         return register_traced
 
@@ -217,7 +217,7 @@ def _told(span: trace.Span, result: Any) -> Any:
 
 def _judged(span: trace.Span, listener: Listener, answer: Any) -> Any:
     """Marks the span as failed if ``answer``, the listener's result, means that the call has failed."""
-    if not listener.is_good(answer):
+    if type(answer) is not ConsumeResultSuspend and not listener.is_good(answer):
         span.set_status(trace.StatusCode.ERROR, shown(answer))
     return answer
 

@@ -40,6 +40,8 @@ _SMALL = {
     "maxIndexNum": "20000",
 }
 """Options of the store: files are small, because a test's store is removed before it grows."""
+_LITE = {"enableLmq": "true", "enableMultiDispatch": "true"}
+"""Tests may use lite topics without an option."""
 _LOOK_S = 0.01
 _ORDERLY = " (a consumer with consume_orderly first repeats a failed message itself)"
 
@@ -65,7 +67,7 @@ class Servers:
         self.content = Content(self._running)
         self._files = FaultyFiles()
         try:
-            values = {**_SMALL, "listenPort": "0", **options, "storePathRootDir": str(self.store)}
+            values = {**_SMALL, **_LITE, "listenPort": "0", **options, "storePathRootDir": str(self.store)}
             self._config, self._store_config = broker_options(values)
         except BaseException:
             shutil.rmtree(self._directory)

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.unit.client.liting import LiteBroker, lite_consumer, pass_by
 
 from rucola import (
     ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
+    ConsumeResultSuspend,
     Message,
     MessageExt,
     Producer,
@@ -204,3 +207,26 @@ def test_clients_that_nobody_traces_import_nothing_of_it(servers: RocketMQ) -> N
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.strip() == "[]"
     assert "traceparent" not in servers.messages("plain")[0].properties
+
+
+def test_a_lite_consumer_has_a_span_for_each_call_and_a_suspension_is_no_error() -> None:
+    async def scene() -> None:
+        spans = Spans()
+        results: list[Any] = [ConsumeResultSuspend(timedelta(seconds=1)), False, None]
+
+        async def listen(message: MessageExt) -> Any:
+            return results.pop(0)
+
+        async with LiteBroker() as broker:
+            consumer = traced(lite_consumer(broker), tracer_provider=spans.provider)
+            consumer.register_message_listener(listen)
+            async with consumer:
+                broker.send("a", b"a0")
+                await consumer.subscribe_lite("a")
+                for _ in range(3):
+                    await pass_by(1.1)
+                await broker.until(lambda: not results)
+        found = [span.status.status_code for span in spans.exporter.get_finished_spans()]
+        assert found == [StatusCode.UNSET, StatusCode.ERROR, StatusCode.UNSET]
+
+    run_stepped(scene())

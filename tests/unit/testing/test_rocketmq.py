@@ -298,7 +298,7 @@ def test_unknown_option_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatc
 
 
 def test_a_parent_of_lite_topics_and_its_groups_are_made_by_one_call() -> None:
-    with RocketMQ({"enableLmq": "true", "enableMultiDispatch": "true"}) as servers:
+    with RocketMQ() as servers:
         servers.create_lite_parent("agents", "gateway", "audit", ttl_minutes=60, exclusive=True)
         servers.create_lite_parent("jobs", "all", wildcard=True)
         with BlockingProducer("pg", servers.namesrv) as producer:
