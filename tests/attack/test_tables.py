@@ -53,6 +53,7 @@ TABLES = {
     "broker/acl/freshness:Freshness._ahead": ACCOUNTS,
     "broker/acl/freshness:Freshness._floors": ACCOUNTS,
     "broker/acl/guard:AccessGuard._reading": CONNECTION,
+    "broker/acl/lite_name_quota:LiteNameQuota._left": ACCOUNTS,
     "broker/acl/name_quota:NameQuota._made": ACCOUNTS,
     "broker/acl/replay:NonceTable._sessions": SHARE,
     "broker/acl/senders:AccountSenders._names": ACCOUNTS,

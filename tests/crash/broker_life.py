@@ -104,6 +104,7 @@ class BrokerLife:
         self.config = replace(
             config(sync, 65536), message_delay_level=_LEVELS, mapped_file_size_timer_log=1040, max_message_size=8192
         )
+        self.options = BROKER
         self.broker: Broker
         self.loop: ManualLoop
         self.connection: Connection
@@ -116,7 +117,7 @@ class BrokerLife:
         self.loop = ManualLoop(self.clock)
         geometry = "rucola.broker.timer.timer_delivery.TimerGeometry"
         with manual_workers(*_WORKERS), patch(geometry, lambda size, step: TimerGeometry(size, step, 256)):
-            broker = self.broker = Broker(BROKER, self.config, files_on(self.disk), self.clock)
+            broker = self.broker = Broker(self.options, self.config, files_on(self.disk), self.clock)
         self.connection = Connection(broker, self.loop)
         lazy_processors.import_all()
         loop = cast(Any, self.loop)

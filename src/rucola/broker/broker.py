@@ -358,6 +358,7 @@ class Broker:
         if running.slave is None:  # on a slave, progress is the master's
             running.delivery.persist()
             services.halves.settle()
+        services.finish_offsets()
         services.persist_now()
         if running.waiters is not None:
             running.waiters.release(self.store.flushed_offset)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rucola.broker.broker_stats import SAMPLE_INTERVAL_S
 from rucola.broker.client.client_channel import SCAN_INTERVAL_S
 from rucola.broker.dispatch_scheduler import DispatchScheduler
+from rucola.broker.lite.sending import LiteSends
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.processor.send_rewrite import Rewriter
 from rucola.broker.pull.request import RECHECK_INTERVAL_S
@@ -186,4 +187,5 @@ def _rewriter(services: BrokerServices) -> Rewriter:
         config.client_host,
         services.timers.rewriter,
         services.senders.mark,
+        LiteSends(config, store.lite, services.take_lite_name),
     )

@@ -35,7 +35,6 @@ from rucola.broker.subscription.subscription_group_manager import SubscriptionGr
 from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.transaction.half_messages import HalfMessages
-from rucola.formats.light_queue import is_lite
 from rucola.runtime.background_imports import BackgroundImports
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
@@ -47,6 +46,7 @@ from rucola.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from rucola.broker.acl.access import BrokerAccess
+    from rucola.broker.lite.offsets import LiteOffsets
 
 _CONSUMER_OFFSETS = "consumerOffset.json"
 SIGNED_TIMES = "rucolaSignatures.json"
@@ -68,6 +68,7 @@ class BrokerServices:
     Attributes:
         access: access control; None if it is off.
         cold_reads: runs requests for messages that are not in memory.
+        lite_offsets: consumer offsets in lite topics; None if the store has none.
         imports: imports the request processors in a thread.
         senders: says who sent a request, and for whom a client may act.
         supervisor: supervises all periodic work.
@@ -119,7 +120,15 @@ class BrokerServices:
         light = store.config.enable_lmq
         self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
         version_step = 0 if config.enable_slave_acting_master and not config.is_slave else VERSION_STEP
-        self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light, version_step)
+        self.lite_offsets: LiteOffsets | None = None
+        if store.lite is not None:
+            # Imported only here, because few brokers have lite topics.
+            from rucola.broker.lite.offsets import LiteOffsets
+
+            self.lite_offsets = LiteOffsets(files, store.root, store.lite, self.writer)
+        self.offsets = ConsumerOffsetManager(
+            self.keep(self._offsets_name), wall_ms, light, version_step, self.lite_offsets
+        )
         self.resets = OffsetResets(self.keep(offset_resets.FILE_NAME))
         self.expressions = SqlExpressions(lambda: self.senders)
         self.filters = ConsumerFilterManager(
@@ -162,6 +171,8 @@ class BrokerServices:
         self.tables.load("subscriptionGroup.json", self.groups.load)
         # If ``enableLmq`` has been switched on since the last run, the progress is still in ``consumerOffset.json``.
         name = self._offsets_name if self.tables.exist(self._offsets_name) else _CONSUMER_OFFSETS
+        if self.lite_offsets is not None:
+            self.lite_offsets.load()
         self.tables.load(name, self.offsets.load)
         if self.store.recovered:
             self.clamp_offsets()
@@ -193,11 +204,28 @@ class BrokerServices:
         call("settling of transactions", self.halves.settle)
         call("writing of orderly pops", self.pops.persist)
         call("writing of consumer offsets", self.offsets.persist)
+        if self.lite_offsets is not None:
+            call("writing of offsets in lite topics", self.lite_offsets.persist)
         call("writing of offset resets", self.resets.persist)
         call("writing of consumer filters", self.filters.persist)
         if self.access is not None:
             call("writing of signed times", self.access.freshness.persist)
         self.writer.write_failed_again()
+
+    def take_lite_name(self) -> None:
+        """Counts a new lite topic of the account whose request is being served.
+
+        Raises:
+            BrokerError: LMQ_QUOTA_EXCEEDED, the account makes too many.
+        """
+        if self.access is not None:
+            self.access.lite_quota.take(self.access.quota.account)
+
+    def finish_offsets(self) -> None:
+        """Prepares the last write of the offsets in lite topics, before a clean stop."""
+        if self.lite_offsets is not None:
+            self.lite_offsets.finish()
+            self.offsets.export_lite()
 
     def persist_now(self) -> None:
         """Writes all tables in this thread; call it only while no other thread writes a table."""
@@ -218,12 +246,10 @@ class BrokerServices:
 
     def clamp_offsets(self) -> None:
         """Moves consumer offsets outside of their queues to the nearer end."""
-        topics, lite = self.store.topics_with_queues(), self.store.lite
+        topics = self.store.topics_with_queues()
 
         def range_of(topic: str, queue_id: int) -> tuple[int, int]:
             name = topic.encode("utf-8", "surrogateescape")
-            if lite is not None and is_lite(name):
-                return 0, lite.next_offset(name)
             if name not in topics:  # a look-up for each queue of 20,000 groups would take seconds
                 return 0, 0
             return self.store.queue_range(name, queue_id)

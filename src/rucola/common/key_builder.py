@@ -7,6 +7,8 @@ from typing import Final
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
+LITE_PREFIX: Final = f"{LMQ_PREFIX}$"
+"""Of the light queues of lite topics, and of some others (``formats.light_queue``)."""
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 """Groups with such names belong to brokers (RocketMQ 5.3.3, ``MixAll#isSysConsumerGroup``)."""
@@ -68,6 +70,14 @@ def is_retry_topic(topic: str) -> bool:
 def is_dlq_topic(topic: str) -> bool:
     """Whether ``topic`` is a dead-letter topic."""
     return topic.startswith(DLQ_GROUP_TOPIC_PREFIX)
+
+
+def lite_parts(topic: str) -> tuple[str, str] | None:
+    """Returns the parent and the lite topic whose light queue is ``topic``; None if it is of none (RocketMQ 5.5.0,
+    ``LiteUtil``).
+    """
+    parent, _, lite = topic.removeprefix(LITE_PREFIX).partition("$")
+    return (parent, lite) if topic.startswith(LITE_PREFIX) and parent and lite and "$" not in lite else None
 
 
 def is_light_queue(topic: str) -> bool:

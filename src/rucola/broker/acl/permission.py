@@ -8,6 +8,7 @@ from typing import Protocol
 
 from rucola.broker.acl.address_strategy import AddressStrategy, Segments
 from rucola.broker.topic.internal_topics import needs_named_rule, only_administrators_read
+from rucola.common.key_builder import lite_parts
 
 DENY = 1
 ANY = 2
@@ -41,8 +42,10 @@ NOTHING = Resource("nothing", "", DENY)
 
 def topic(name: str, needed: int) -> Resource:
     """The resource for a topic; ``NOTHING`` for a topic that is for administrators only. A retry or dead-letter topic
-    belongs to its group, whose members read and write it.
+    belongs to its group, whose members read and write it, a lite topic to its parent.
     """
+    if (lite := lite_parts(name)) is not None:
+        name = lite[0]
     if only_administrators_read(name):
         return NOTHING
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):

@@ -99,6 +99,39 @@ class LiteOffsets:
         found = ((number, self._rows.get(number << 32 | lite_id)) for number in numbers)
         return {self._groups[number]: offset for number, offset in found if offset != NO_OFFSET}
 
+    # -- by topic: the light queue of a lite topic ---------------------------------------------------------------------
+
+    def query_topic(self, group: str, topic: str) -> int | None:
+        """Returns the offset of a group in a lite topic; None if it has none."""
+        lite_id = self.id_of(topic)
+        offset = NO_OFFSET if lite_id < 0 else self.get(group, lite_id)
+        return None if offset == NO_OFFSET else offset
+
+    def commit_topic(self, group: str, topic: str, consumer_offset: int) -> None:
+        """Sets the offset of a group in a lite topic. Does nothing if there is no such lite topic, or if the offset is
+        negative, as some clients send it.
+        """
+        lite_id = self.id_of(topic)
+        if lite_id >= 0 and consumer_offset >= 0:
+            self.commit(group, lite_id, consumer_offset)
+
+    def offsets_of_topic(self, topic: str) -> dict[str, int]:
+        """Returns the offset of each group that has one in a lite topic."""
+        lite_id = self.id_of(topic)
+        return {} if lite_id < 0 else self.offsets_of(lite_id)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forgets the offsets of all groups in a lite topic."""
+        lite_id = self.id_of(topic)
+        if lite_id >= 0:
+            self.forget(lite_id)
+
+    def id_of(self, topic: str) -> int:
+        """Returns the id of the lite topic with the light queue ``topic``; -1 if there is none."""
+        return self._topics.names.find(lite_name(_bytes(topic)))
+
+    # -- all -----------------------------------------------------------------------------------------------------------
+
     def rows(self) -> Iterator[list[tuple[str, int, int]]]:
         """Yields all offsets in parts, each of one moment: group, id, offset. A part of a table with a million rows
         takes 2 ms.
@@ -122,11 +155,9 @@ class LiteOffsets:
 
     # -- the files -----------------------------------------------------------------------------------------------------
 
-    def load(self, recovered: bool) -> None:
-        """Reads the files. The store must be loaded.
-
-        Args:
-            recovered: whether the store was not stopped cleanly; then offsets beyond their queues are lowered.
+    def load(self) -> None:
+        """Reads the files, and lowers offsets beyond their queues: the log may have lost its end. The store must be
+        loaded.
 
         Raises:
             StoreDamagedError: the base is damaged.
@@ -151,8 +182,7 @@ class LiteOffsets:
         if moved:
             self._find_moved(moved)
             self._files.compact_soon()
-        if recovered:
-            self._clamp()
+        self._clamp()
 
     def _take(self, key: int, name_hash: int, consumer_offset: int) -> None:
         self._rows.put(key, consumer_offset, lambda: name_hash)
@@ -229,10 +259,6 @@ class LiteOffsets:
     def note_written(self, version: DataVersion) -> None:
         """Notes that a table of RocketMQ with this version has all offsets."""
         self._files.note_written(version)
-
-    def id_of(self, topic: str) -> int:
-        """Returns the id of the lite topic with the light queue ``topic``; -1 if there is none."""
-        return self._topics.names.find(lite_name(_bytes(topic)))
 
 
 def _bytes(text: str) -> bytes:

@@ -3,7 +3,7 @@
 The manager stores the values that clients send: the next queue offset that the group wants. The values reach
 ``consumerOffset.json`` every ``flushConsumerOffsetInterval`` and when the broker stops, not with each commit. A thread
 writes them. With ``enableLmq`` the file is ``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have a
-table of their own in it (``LmqConsumerOffsetManager``).
+table of their own in it (``LmqConsumerOffsetManager``). Offsets in lite topics are elsewhere (``lite.offsets``).
 """
 
 from __future__ import annotations
@@ -11,18 +11,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from rucola.common.data_version import DataVersion
-from rucola.common.key_builder import topic_at_group
+from rucola.common.key_builder import LITE_PREFIX, topic_at_group
 from rucola.formats.tables import consumer_offset_pieces, decode_consumer_offsets
 from rucola.remoting.fairness.steps import Steps
 from rucola.runtime.logs import event
 from rucola.runtime.table_writer import Keep, Pieces
 
+if TYPE_CHECKING:
+    from rucola.broker.lite.offsets import LiteOffsets
+
 logger = logging.getLogger(__name__)
 
 VERSION_STEP = 500
 """``consumerOffsetUpdateVersionStep``: number of commits between two versions."""
+LITE_EXPORTED_MAX = 100_000
+"""Largest number of offsets in lite topics that a clean stop writes for RocketMQ; 10 MB."""
 _LEAD = 1_000_000
 """By how much the version of an acting master grows at the first commit: the master that returns has taken more steps
 since its table was copied, and RocketMQ's takes only a table that is not older than its own.
@@ -38,11 +44,18 @@ class ConsumerOffsetManager:
         light: whether the file has the separate table for ``%LMQ%`` groups.
         version_step: number of commits between two versions; 0 if only resets and removals make a new one. Then the
             version tells whether a slave knows the last of these (``take``).
+        lite: the offsets in lite topics; None if the store has none.
     """
 
     def __init__(
-        self, keep: Keep, wall_ms: Callable[[], int], light: bool = False, version_step: int = VERSION_STEP
+        self,
+        keep: Keep,
+        wall_ms: Callable[[], int],
+        light: bool = False,
+        version_step: int = VERSION_STEP,
+        lite: LiteOffsets | None = None,
     ) -> None:
+        self.lite = lite
         self._kept = keep(self._snapshot, self._written)
         self._wall_ms = wall_ms
         self._light = light
@@ -51,6 +64,7 @@ class ConsumerOffsetManager:
         """Whether the next commit is the first one at an acting master."""
         self._listeners: list[Callable[[], None]] = []
         self._changed = False
+        self._exported: dict[str, dict[int, int]] = {}
         self._followed: Mapping[str, Mapping[int, int]] = {}
         """The master's table, as it was copied last; only on a slave."""
         self.data_version = DataVersion(0, wall_ms(), 0)
@@ -68,9 +82,17 @@ class ConsumerOffsetManager:
         """
         if text is not None:
             self.data_version, self.table = decode_consumer_offsets(text)
+            if self.lite is not None and self.lite.take_table(self.data_version, self.table):
+                self._changed = True
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Commits ``consumer_offset`` as the group's progress in the queue."""
+        """Commits ``consumer_offset`` as the group's progress in the queue. Does nothing for a lite topic that does not
+        exist, or for another queue of it than 0.
+        """
+        if self.lite is not None and topic.startswith(LITE_PREFIX):
+            if queue_id == 0:
+                self.lite.commit_topic(group, topic, consumer_offset)
+            return
         key = topic_at_group(topic, group)
         queues = self.table.get(key)
         if queues is None:
@@ -163,6 +185,8 @@ class ConsumerOffsetManager:
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The group's consumer offset; None if it never committed one."""
+        if self.lite is not None and topic.startswith(LITE_PREFIX):
+            return self.lite.query_topic(group, topic) if queue_id == 0 else None
         queues = self.table.get(topic_at_group(topic, group))
         return None if queues is None else queues.get(queue_id)
 
@@ -208,11 +232,15 @@ class ConsumerOffsetManager:
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have consumed a topic."""
+        if self.lite is not None and topic.startswith(LITE_PREFIX):
+            return list(self.lite.offsets_of_topic(topic))
         return [key[len(topic) + 1 :] for key in self.table if key.startswith(topic + "@")]
 
     def queues_begun(self, topic: str) -> dict[str, set[int]]:
         """The queues of a topic that each group has begun to read."""
         begun: dict[str, set[int]] = {}
+        if self.lite is not None and topic.startswith(LITE_PREFIX):
+            begun = {group: {0} for group, offset in self.lite.offsets_of_topic(topic).items() if offset > 0}
         prefix = topic_at_group(topic, "")
         for key, queues in self.table.items():
             if key.startswith(prefix):
@@ -223,7 +251,7 @@ class ConsumerOffsetManager:
         return begun
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics that a group has consumed."""
+        """Topics that a group has consumed, without lite topics."""
         return [key.rpartition("@")[0] for key in self.table if key.rpartition("@")[2] == group]
 
     def copied_table(self) -> dict[str, dict[int, int]]:
@@ -232,16 +260,25 @@ class ConsumerOffsetManager:
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Copies the progress of group ``source`` in ``topic`` to group ``target``."""
+        if self.lite is not None and topic.startswith(LITE_PREFIX):
+            offset = self.lite.query_topic(source, topic)
+            if offset is not None:
+                self.lite.commit_topic(target, topic, offset)
+            return
         for queue_id, consumer_offset in self.table.get(topic_at_group(topic, source), {}).items():
             self.commit(target, topic, queue_id, consumer_offset)
 
     def remove_group(self, group: str) -> None:
         """Forgets a deleted group."""
+        if self.lite is not None:
+            self.lite.forget_group(group)
         self._remove(lambda key: key.endswith("@" + group))
         self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[0] != group}
 
     def remove_topic(self, topic: str) -> None:
         """Forgets a deleted topic."""
+        if self.lite is not None and topic.startswith(LITE_PREFIX):
+            self.lite.forget_topic(topic)
         self._remove(lambda key: key.startswith(topic + "@"))
         self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[1] != topic}
 
@@ -254,8 +291,19 @@ class ConsumerOffsetManager:
         self._changed = False
         return self._kept.changed()
 
+    def export_lite(self) -> None:
+        """Lets the next write of the table include the offsets in lite topics, for RocketMQ, unless there are very
+        many. For a clean stop.
+        """
+        if self.lite is None or not 0 < len(self.lite) <= LITE_EXPORTED_MAX:
+            return
+        self.data_version = self.data_version.next(self._wall_ms())
+        self._exported = self.lite.table()
+        self._changed = True
+        self.lite.note_written(self.data_version)
+
     def _snapshot(self) -> Pieces:
-        return consumer_offset_pieces(self.data_version, self.copied_table(), self._light)
+        return consumer_offset_pieces(self.data_version, self.copied_table() | self._exported, self._light)
 
     def _written(self, error: Exception | None) -> None:
         self._changed = self._changed or error is not None

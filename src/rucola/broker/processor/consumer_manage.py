@@ -8,6 +8,7 @@ from rucola.broker.offset.offset_resets import OffsetResets
 from rucola.broker.processor.responses import success
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.key_builder import lite_parts
 from rucola.errors import BrokerError
 from rucola.protocol.bodies.consumer_list import GetConsumerListByGroupResponseBody
 from rucola.protocol.codes import ResponseCode
@@ -54,16 +55,13 @@ class ConsumerManageProcessor:
         header = UpdateConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         if header.consumer_group not in self._groups.table:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        queue_count = self._queue_count(header.topic)
         if header.queue_id is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {header.topic}")
         if header.commit_offset is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {header.topic}")
         # After the number of a topic's queues was reduced, groups may still commit offsets for the former queues. Other
         # queue ids are refused; otherwise the table would keep offsets of queues that never existed.
-        queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
         if not 0 <= header.queue_id < queue_count and not self._is_known(header):
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
@@ -73,6 +71,15 @@ class ConsumerManageProcessor:
             return command.answer(ResponseCode.SUCCESS, "Offset has been previously reset")
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return success(command)
+
+    def _queue_count(self, name: str) -> int:
+        """Returns the number of a topic's queues; a lite topic has one."""
+        topic, lite = self._topics.get(name), self._offsets.lite
+        if topic is not None:
+            return max(topic.read_queue_nums, topic.write_queue_nums)
+        if lite is None or lite_parts(name) is None or lite.id_of(name) < 0:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {name} not exist!")
+        return 1
 
     def _is_known(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
         """True if the group has an offset in the queue, or if the queue has had messages. In both cases the topic had

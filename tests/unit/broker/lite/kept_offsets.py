@@ -42,7 +42,7 @@ class KeptOffsets:
         files = files_on(self.life.disk)
         files.hold(self.life.store.root)
         self.offsets = LiteOffsets(files, self.life.store.root, self.topics, self.writer)
-        self.offsets.load(self.life.store.recovered)
+        self.offsets.load()
 
     @property
     def topics(self) -> LiteTopics:

@@ -108,7 +108,7 @@ def test_offsets_follow_their_names() -> None:
 
 
 def test_offsets_survive_a_rebuild_of_the_lite_topics(kept: KeptOffsets) -> None:
-    kept.send([b"P$z"])
+    kept.send([b"P$z"], 2)
     for offset, name in enumerate((A, B, C, b"P$z")):
         kept.commit(name, offset % 2 + 1)
     kept.restart()
