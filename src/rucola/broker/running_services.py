@@ -21,7 +21,9 @@ from rucola.broker.transaction.check_service import TransactionCheckService
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
 from rucola.broker.when_safe import WhenSafe
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
+from rucola.errors import BrokerError
 from rucola.protocol.bodies.ha import HARuntimeInfo
+from rucola.protocol.codes import ResponseCode
 from rucola.remoting.tls_listener import ServerTls
 from rucola.runtime.tls import server_context
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from rucola.broker.ha.pre_online import PreOnline
     from rucola.broker.ha.replication import Replication
     from rucola.broker.ha.slave import Slave
+    from rucola.broker.lite.delivery import LiteDelivery
 
 
 class RunningServices:
@@ -55,6 +58,7 @@ class RunningServices:
         pull: serves pulls.
         hold: the pulls that wait for messages.
         delivery: delivers delayed messages.
+        lite: delivers lite topics; None until a client asks for it (``lite_delivery``).
     """
 
     def __init__(self, services: BrokerServices, loop: asyncio.AbstractEventLoop, address: str) -> None:
@@ -105,6 +109,7 @@ class RunningServices:
         self.pre_online: PreOnline | None = None
         if config.comes_online_late and self.slave is None and self.replication is not None:
             self.pre_online = self._late(self.replication)
+        self.lite: LiteDelivery | None = None
         self.delivery = DelayedDelivery(services.schedule, loop, services.cold_reads, services.supervisor)
         changes = GroupChanges(config, services.topics, services.groups, services.filters, loop)
         services.consumers.on_change(changes.tell)
@@ -126,6 +131,24 @@ class RunningServices:
         """Returns where this master is reached; the port for slaves is empty if there is none."""
         port = self._ha_port()
         return MasterAddresses(self.address, "" if port is None else f"{self.address.rpartition(':')[0]}:{port}")
+
+    def lite_delivery(self) -> LiteDelivery:
+        """Returns what delivers lite topics; creates it at the first call.
+
+        Raises:
+            BrokerError: the broker has no lite topics.
+        """
+        if self.lite is None:
+            # Imported only here, because most brokers have no lite topics.
+            from rucola.broker.lite.delivery import LiteDelivery
+
+            topics, offsets = self.services.store.lite, self.services.lite_offsets
+            if topics is None or offsets is None:
+                raise BrokerError(
+                    ResponseCode.SYSTEM_ERROR, "no lite topics: enableLmq and enableMultiDispatch are not both set"
+                )
+            self.lite = LiteDelivery(self, topics, offsets)
+        return self.lite
 
     def _follow(self, services: BrokerServices, loop: asyncio.AbstractEventLoop) -> None:
         """Creates what a slave has, and a master has not."""
