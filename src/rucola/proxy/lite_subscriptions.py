@@ -2,8 +2,8 @@
 
 Brokers have the subscriptions, each those of the lite topics that it has; so all of them are told. The door remembers
 what a client has subscribed to here. When the client loses its stream, brokers forget it, and give its lite topics to
-others; if the client comes back, they learn it again before its next receive. RocketMQ leaves that to the client, whose
-next complete set comes within 30 s.
+others; if the client comes back, they learn it again before its next receive. So does a broker that was away. RocketMQ
+leaves that to the client, whose next complete set comes within 30 s.
 
 Source: RocketMQ 5.5.0, ``ClientActivity#syncLiteSubscription``, ``docs/reference/lite.md`` 5.
 """
@@ -177,9 +177,9 @@ class LiteSubscriptions:
         call tries again.
         """
         known = self._known.get(session)
-        if known is None or not known.has_left:
+        if known is None or not (known.has_left or known.is_doubted):
             return
-        known.has_left = False
+        known.has_left = known.is_doubted = False
         if not known.is_whole:
             return
         entry = LiteSubscriptionDTO(
@@ -188,8 +188,14 @@ class LiteSubscriptions:
         try:
             await self._tell_all(session, entry)
         except RucolaError as error:
-            known.has_left = True
+            known.is_doubted = True
             event(logger, logging.WARNING, "lite subscriptions not restored", client=session.client_id, error=error)
+
+    def doubt(self, session: ClientSession) -> None:
+        """Notes that the connection to a broker was lost, so that it may have forgotten the client."""
+        known = self._known.get(session)
+        if known is not None:
+            known.is_doubted = True
 
     def taken_over(self, session: ClientSession, lite_topic: str) -> None:
         """Notes that another client has taken over a lite topic."""
@@ -230,15 +236,16 @@ class _Known:
         count: number of names.
         is_whole: whether the names are all that brokers know.
         has_left: whether brokers have forgotten them.
+        is_doubted: whether one of them may have.
     """
 
-    __slots__ = ("_names", "count", "group", "has_left", "is_whole", "topic")
+    __slots__ = ("_names", "count", "group", "has_left", "is_doubted", "is_whole", "topic")
 
     def __init__(self, group: str, topic: str) -> None:
         self.group, self.topic = group, topic
         self._names = bytearray(_END)
         self.count = 0
-        self.is_whole, self.has_left = True, False
+        self.is_whole, self.has_left, self.is_doubted = True, False, False
 
     @property
     def size(self) -> int:
@@ -259,7 +266,7 @@ class _Known:
                 names = frozenset()
             self._names = bytearray(_END + b"".join(name.encode() + _END for name in names))
             self.count = len(names)
-            self.is_whole, self.has_left = True, False
+            self.is_whole, self.has_left, self.is_doubted = True, False, False
 
     def give_up(self) -> None:
         """Forgets the names."""

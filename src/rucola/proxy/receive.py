@@ -266,6 +266,7 @@ class Receives:
 
     def failed(self, poll: _Poll, error: RucolaError) -> None:
         """The broker has not answered, or not readably."""
+        self._lite.doubt(poll.session)
         if not poll.call.is_over:
             self._end(poll)
             poll.call.on_over = None

@@ -697,6 +697,31 @@ def test_a_client_that_comes_back_without_its_settings(call: str) -> None:
     run(play())
 
 
+def test_a_broker_that_was_away() -> None:
+    async def play() -> None:
+        async with lite_door() as door:
+            client = await door.client()
+            await client.joins()
+            await client.sync("COMPLETE_ADD", "x", "y")
+            door.broker.changes()
+            door.broker.is_gone = True
+            status, *_ = await client.receive(GROUP, PARENT, auto_renew=True).all()
+            assert status.status.code == messages.INTERNAL_SERVER_ERROR
+            door.broker.is_gone = False
+            for number in range(2):
+                door.broker.gives(record("x", number))
+                await client.gets()
+            assert [(one.action, one.lite_topic_set) for one in door.broker.changes()] == [(ALL, {"x", "y"})]
+            door.broker.is_gone = True
+            await client.receive(GROUP, PARENT, auto_renew=True).all()
+            door.broker.is_gone = False
+            request = messages.NotifyClientTerminationRequest(group=messages.Resource(name=GROUP))
+            await client.call("NotifyClientTermination", request)
+            await eventually(lambda: any(entry.action is NONE for entry in door.broker.changes()))
+
+    run(play())
+
+
 def test_a_client_that_says_that_it_ends() -> None:
     async def play() -> None:
         async with lite_door() as door:
