@@ -146,6 +146,17 @@ class FileMap:
         with suppress(AttributeError, OSError):
             self.buffer.madvise(mmap.MADV_RANDOM)
 
+    def expect_fill(self, position: int) -> None:
+        """Announces that system calls will write the bytes from ``position`` on, and that they are read in the map
+        soon after. ``read_ahead`` ends this.
+
+        Without this, reads of the new pages make the system load what follows them: pages of zeros, up to several
+        megabytes at a time, which it fills once more when they are written.
+        """
+        position += -position % PAGE_BYTES
+        with suppress(AttributeError, OSError, ValueError):
+            self.buffer.madvise(mmap.MADV_RANDOM, position, self.size - position)
+
     def read_ahead(self, ahead: bool) -> None:
         """Sets whether a page fault, or a read by system call, also loads the bytes after those requested."""
         # Both calls are only advice, and another thread may be unmapping the file at this moment.

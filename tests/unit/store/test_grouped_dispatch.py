@@ -132,19 +132,24 @@ def test_a_full_disk_in_the_middle_of_a_group_loses_and_repeats_nothing(
     grouped.shutdown()
 
 
-@pytest.mark.parametrize("gap", [1, -1])
+@pytest.mark.parametrize("within", [True, False])
+@pytest.mark.parametrize("gap", [1, -1, -20])
 def test_a_queue_offset_that_does_not_follow_leaves_the_batch_to_the_log_order(
-    gap: int, tmp_path: Path, one_by_one: set[Dispatcher]
+    gap: int, within: bool, tmp_path: Path, one_by_one: set[Dispatcher]
 ) -> None:
-    """Such a record may be in a log of RocketMQ that was cut, or in one whose topic was deleted and made again."""
+    """Such a record may be in a log of RocketMQ that was cut, or in one whose topic was deleted and made again. It lies
+    within a batch, or begins one.
+    """
     plain, grouped = opened(tmp_path / "plain"), opened(tmp_path / "grouped")
     one_by_one.add(plain._dispatcher)
     for store in (plain, grouped):
         for number in range(200):
             if number == 100:
                 store._queues.next_offset_tables[b"T1"][0] += gap
+                if not within:
+                    store.dispatch()
             store.put_message(message(number, b"T%d" % (number % 3), 0, 20))
-        assert store.dispatch() == 200
+        assert store.dispatch() == (200 if within else 100)
     assert units(plain) == units(grouped)
     assert plain.take_arrivals() == grouped.take_arrivals()
     plain.shutdown()
@@ -195,6 +200,27 @@ def test_a_topic_that_begins_anew_within_a_batch_is_noticed(tmp_path: Path) -> N
     slave = Slave(tmp_path / "copy")
     slave.follow(MasterLog(log_bytes(master)))
     assert units(slave.store) == units(master)
+    slave.store.shutdown()
+    master.shutdown()
+
+
+def test_a_topic_that_begins_anew_with_a_batch_is_noticed_before_anything_is_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segments with the first units of the earlier life may have expired."""
+    master = opened(tmp_path / "master")
+    slave = Slave(tmp_path / "copy")
+    again: list[int] = []
+    monkeypatch.setattr(ConsumeQueue, "put_units_again", lambda *arguments: again.append(arguments[1]))
+    for life in range(2):
+        for number in range(200):
+            master.put_message(message(number, b"T%d" % (number % 3), number % 4, 20))
+        master.dispatch()
+        slave.follow(MasterLog(log_bytes(master)))
+        assert units(slave.store) == units(master)
+        if not life:
+            master.delete_topic(b"T1")
+    assert not again
     slave.store.shutdown()
     master.shutdown()
 

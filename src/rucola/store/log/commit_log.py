@@ -98,6 +98,8 @@ class CommitLog(LogReader):
         warmer = SegmentWarmer(files, config) if config.warm_maped_file_enable else None
         self._allocator = SegmentAllocator(files, segments, on_space, warmer)
         self._file: MappedFile | None = None
+        self._filling: MappedFile | None = None
+        """The segment into which bytes of another log are written; None before the first."""
         self._target: WriteTarget | None = None
         self._populated_to = 0
         self._request_at = 0
@@ -378,10 +380,19 @@ class CommitLog(LogReader):
         assert file is not None
         if not self.written_offset <= physical_offset < file.end:
             raise ValueError(f"{physical_offset} is not from {self.written_offset} to {file.end}")
+        if file is not self._filling:
+            self._fill(file, physical_offset)
         count = min(len(content), file.end - physical_offset)
         self._copied_to = max(self._copied_to, physical_offset + count)
         file.map.write(physical_offset - file.start, content[:count])
         return count
+
+    def _fill(self, file: MappedFile, physical_offset: int) -> None:
+        """Begins to write bytes of another log into ``file``."""
+        if self._filling is not None:
+            self._filling.end_fill()
+        self._filling = file
+        file.map.expect_fill(physical_offset - file.start)
 
     def publish_copy(self, end_offset: int, store_timestamp_ms: int) -> None:
         """Makes written bytes part of the log.

@@ -98,6 +98,10 @@ class MappedFile:
         if self._mapped is not None:
             self._mapped.read_ahead(ahead)
 
+    def end_fill(self) -> None:
+        """Ends what ``FileMap.expect_fill`` announced: the file is full."""
+        self.set_read_ahead(self._ahead)
+
     @property
     def target(self) -> FileMap | PoolBuffer:
         """The buffer that receives new bytes."""

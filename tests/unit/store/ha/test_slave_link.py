@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from struct import pack
 
@@ -14,6 +15,8 @@ from tests.unit.store.stores import SEGMENT, crashed, everything, fill, message,
 from rucola.common.columns import FrameColumn, new_table
 from rucola.formats.ha import FIRST_BYTE, NEWEST_SEGMENT, encode_report
 from rucola.formats.message import BLANK, fill_row
+from rucola.runtime.file_map import FileMap
+from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType
 from rucola.store.ha.overlap import OVERLAP_BYTES
 from rucola.store.ha.slave_state import SlaveState
@@ -543,3 +546,48 @@ def test_bytes_are_never_written_over_records_or_behind_the_segment(slave: Slave
     for place in (0, end - 1, 2 * SEGMENT, 5 * SEGMENT):
         with pytest.raises(ValueError, match=str(end)):
             slave.store._log.write_copy(place, memoryview(b"?"))
+
+
+def test_nothing_is_read_ahead_of_what_is_written(
+    master: MasterLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, the check of the new bytes makes the system load what follows them, which is zeros: half of the CPU
+    time of catching up.
+    """
+    told: list[tuple[str, int | bool]] = []
+    expecting, reading = FileMap.expect_fill, FileMap.read_ahead
+
+    def expect(self: FileMap, position: int) -> None:
+        told.append((self.path[-20:], position))
+        expecting(self, position)
+
+    def read_ahead(self: FileMap, ahead: bool) -> None:
+        told.append((self.path[-20:], ahead))
+        reading(self, ahead)
+
+    slave = Slave(tmp_path / "copy")
+    slave.follow(master, end=master.end // 2)
+    half = slave.store.max_offset
+    slave.store.shutdown()
+    monkeypatch.setattr(FileMap, "expect_fill", expect)
+    monkeypatch.setattr(FileMap, "read_ahead", read_ahead)
+    slave = Slave(tmp_path / "copy")
+    told.clear()
+    slave.follow(master)
+    slave.store.shutdown()
+    names = [f"{start:020d}" for start in range(half - half % SEGMENT, master.end, SEGMENT)]
+    assert len(names) > 1
+    expected: list[tuple[str, int | bool]] = [(names[0], half % SEGMENT)]
+    for before, name in pairwise(names):
+        expected += [(before, True), (name, 0)]
+    assert told == expected
+
+
+def test_advice_on_what_will_be_written_may_come_for_any_place(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(10_000))
+    segment = Files().map_file(str(path))
+    for position in (0, 1, 4096, 8192, 9_999, 10_000):
+        segment.expect_fill(position)
+    segment.close()
+    segment.expect_fill(0)
