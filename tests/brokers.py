@@ -99,6 +99,7 @@ class Cluster:
             sync_flush_timeout_ms=broker.pop("sync_flush_timeout_ms", 5000),
             enabled_append_prop_crc=broker.pop("enabled_append_prop_crc", MessageStoreConfig.enabled_append_prop_crc),
             message_delay_level=broker.pop("message_delay_level", MessageStoreConfig.message_delay_level),
+            **broker.pop("stores", {}),
         )
         self._namesrv_options = {"listen_port": 0, **broker.pop("namesrv_tls", {})}
         self._broker_options = {"listen_port": 0, **broker}

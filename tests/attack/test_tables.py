@@ -46,6 +46,8 @@ ACCOUNTS = "one entry per account"
 CALLS = "by the open calls: 4,096 for each connection, 131,072 for all, in which each connection has a share"
 SESSIONS = "by the clients of the gRPC port, at most 16,384; those that are silent give way"
 OWN = "a client's part: its own connections and requests"
+LITE_CLIENTS = "by the clients of lite topics: 65,536, of which each account has a share (Shares)"
+LITE_LEASES = "one entry per batch of a lite topic in flight: 1,000,000, from which on pops get nothing"
 
 TABLES = {
     "broker/acl/auth_manager:AuthManager._users": ADMINISTRATORS,
@@ -97,6 +99,35 @@ TABLES = {
     "broker/ha/slave_tables:SlaveTables._failed": "one entry per table of the master",
     "broker/ha/slave_tables:SlaveTables._gone": "by the master's topics",
     "broker/ha/slave_tables:SlaveTables._vanished": "by the master's topics",
+    "broker/lite/control:LiteControlProcessor._changing": WAITING,
+    "broker/lite/delivery:LiteDelivery._periodic": NONE,
+    "broker/lite/delivery:LiteDelivery._steps": LITE_CLIENTS,
+    "broker/lite/due_times:DueTimes._heap": LITE_LEASES,
+    "broker/lite/due_times:DueTimes._times": LITE_LEASES,
+    "broker/lite/event_dispatcher:LiteEventDispatcher._missed": NAMES,
+    "broker/lite/event_dispatcher:LiteEventDispatcher._scans": NAMES,
+    "broker/lite/event_dispatcher:LiteEventDispatcher.woken": WAITING_PULLS,
+    "broker/lite/hold:LiteHold._pops": WAITING_PULLS,
+    "broker/lite/offset_files:OffsetFiles._new_groups": NAMES,
+    "broker/lite/offsets:LiteOffsets._groups": NAMES,
+    "broker/lite/offsets:LiteOffsets._numbers": NAMES,
+    "broker/lite/offsets:LiteOffsets._of_parent": NAMES,
+    "broker/lite/reading_group:LiteClient.attempts": "the last 64 pops of a client",
+    "broker/lite/reading_group:LiteClient.events": SHARE,
+    "broker/lite/reading_group:LiteClient.names": SHARE,
+    "broker/lite/reading_group:LiteClient.taken": SHARE,
+    "broker/lite/reading_group:LiteClient.waiters": WAITING_PULLS,
+    "broker/lite/reading_group:ReadingGroup.blocks": LITE_LEASES,
+    "broker/lite/reading_group:ReadingGroup.clients": LITE_CLIENTS,
+    "broker/lite/reading_group:ReadingGroup.holders": SHARE,
+    "broker/lite/reading_group:ReadingGroup.moved": "one entry per lite topic that exists, until the next pop",
+    "broker/lite/reading_group:ReadingGroup.owners": SHARE,
+    "broker/lite/reading_group:ReadingGroup.ready": "65,536 for each group; a scan finds the others",
+    "broker/lite/reading_group:ReadingGroup.waiting": LITE_CLIENTS,
+    "broker/lite/reading_group:ReadingGroups._groups": NAMES,
+    "broker/lite/reading_group:ReadingGroups._of_parent": NAMES,
+    "broker/lite/subscriptions:LiteSubscriptions.notices": "sent when the request that causes them ends",
+    "broker/offset/consumer_offset_manager:ConsumerOffsetManager._exported": "at a clean stop: 100,000 offsets",
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager._followed": "the master's table, on a slave",
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager._listeners": NONE,
     "broker/offset/consumer_offset_manager:ConsumerOffsetManager.table": NAMES,

@@ -154,7 +154,7 @@ class MasterProcess:
         self.sender = Sender(answered)
         services = SimpleNamespace(store=store, supervisor=supervisor, pops=SimpleNamespace(waiting=0))
         running = SimpleNamespace(
-            services=services, loop=loop, replication=copies, slave=None, waiters=self.waiters, hold=()
+            services=services, loop=loop, replication=copies, slave=None, waiters=self.waiters, hold=(), lite=None
         )
         scheduler = DispatchScheduler(cast(Any, running), [])
         store.listen(on_append=scheduler.appended, on_flushed=scheduler.flushed_in_thread)
@@ -336,7 +336,9 @@ class SlaveBrokerProcess(SlaveProcess):
             clamp_offsets=lambda: None,
         )
         self._slave = slave = loop.complete(_made(partial(_CopyingSlave, cast(Any, services), loop)))
-        running = SimpleNamespace(services=services, loop=loop, replication=None, slave=slave, waiters=None, hold=())
+        running = SimpleNamespace(
+            services=services, loop=loop, replication=None, slave=slave, waiters=None, hold=(), lite=None
+        )
         scheduler = DispatchScheduler(cast(Any, running), [])
         store.listen(scheduler.appended, scheduler.flushed_in_thread)
         slave.appended = scheduler.appended

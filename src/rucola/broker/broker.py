@@ -250,7 +250,8 @@ class Broker:
         Returns:
             Whether such a pop waited. False for a pop that is answered or whose service has not begun.
         """
-        return self.services.pops.withdraw(channel, opaque)
+        lite = self.running.lite
+        return self.services.pops.withdraw(channel, opaque) or (lite is not None and lite.withdraw(channel, opaque))
 
     def acknowledge(self, channel: Channel, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> bool:
         """Acknowledges a popped message for the client of ``channel``, without a request. Event loop only.
@@ -343,6 +344,8 @@ class Broker:
         await running.registration.close()
         running.hold.release_all()
         await services.pops.stop()
+        if running.lite is not None:
+            await running.lite.stop()
         await running.delivery.stop()
         await services.timers.stop()
         await running.transaction_checks.stop()
@@ -387,8 +390,9 @@ class Broker:
         if self._running is None:  # the store could not be opened, and a client had just connected
             return
         services = self.services
-        for part in (services.producers, services.consumers, self.running.hold, services.pops):
-            services.supervisor.call("end of a connection", part.channel_closed, channel)
+        for part in (services.producers, services.consumers, self.running.hold, services.pops, self.running.lite):
+            if part is not None:
+                services.supervisor.call("end of a connection", part.channel_closed, channel)
 
     # -- start --------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rucola.broker.ha.acting_config import ActingConfig
 from rucola.broker.lite.config import LiteConfig
+from rucola.broker.lite.delivery_config import LiteDeliveryConfig
 from rucola.broker.reference_keys import REFERENCE_KEYS, without_effect
 from rucola.common.hosts import check_bind_address, is_loopback, join_address, split_address
 from rucola.common.json_library import orjson
@@ -27,7 +28,7 @@ SLAVE = "SLAVE"
 
 
 @dataclass(frozen=True)
-class BrokerConfig(ActingConfig, LiteConfig, TlsConfig):
+class BrokerConfig(ActingConfig, LiteConfig, LiteDeliveryConfig, TlsConfig):
     """The options; each field has its own description. An invalid option raises ``ConfigError``, which names the key,
     the value and what is allowed.
     """

@@ -108,7 +108,7 @@ class DispatchScheduler:
         store = self._services.store
         if self._call is None:
             left = _BYTES_MAX - store.dispatch_behind_bytes
-            if (left < 0 and not self._is_stuck) or len(self._running.hold) or self._services.pops.waiting:
+            if (left < 0 and not self._is_stuck) or self._somebody_waits():
                 self._call = self._loop.call_soon(self._dispatch)
             else:
                 self._delayed_to = inf if self._is_stuck else store.max_offset + left
@@ -117,6 +117,10 @@ class DispatchScheduler:
             self._delayed_to = inf
             self._call.cancel()
             self._call = self._loop.call_soon(self._dispatch)
+
+    def _somebody_waits(self) -> bool:
+        lite = self._running.lite
+        return bool(len(self._running.hold) or self._services.pops.waiting or (lite is not None and len(lite.hold)))
 
     def _dispatch(self) -> None:
         self._call = None
@@ -143,7 +147,11 @@ class DispatchScheduler:
         others.
         """
         services = self._services
-        call, hold = services.supervisor.call, self._running.hold
+        call, hold, lite = services.supervisor.call, self._running.hold, self._running.lite
+        if lite is not None and services.store.lite is not None:
+            arrived = services.store.lite.arrived()
+            if arrived:
+                call("waking of pops of lite topics", lite.arrived, arrived)
         somebody_waits = len(hold) or services.pops.waiting
         for topic, queue_id, max_queue_offset, tags_code in services.store.take_arrivals():
             if not somebody_waits and topic not in _DELAYING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from rucola.broker.running_services import RunningServices
 
 if TYPE_CHECKING:
+    from rucola.broker.lite.delivery import LiteDelivery
     from rucola.broker.pop_services import PopServices
     from rucola.broker.processor.acl import AclProcessor
     from rucola.broker.processor.auth import AuthProcessor
@@ -171,6 +172,7 @@ users: LazyProcessor[AuthProcessor] = LazyProcessor(
 pops: LazyProcessor[PopServices] = LazyProcessor(
     "pop_services", "PopServices", lambda _, it: cast("PopServices", it.services.pops.get())
 )
+lite: LazyProcessor[LiteDelivery] = LazyProcessor("lite.delivery", "LiteDelivery", lambda _, it: it.lite_delivery())
 timers: LazyProcessor[TimerDelivery] = LazyProcessor(
     "timer.timer_delivery", "TimerDelivery", lambda _, it: it.services.timers
 )
@@ -200,6 +202,7 @@ ALL = (
     group_of_brokers,
     accounts,
     users,
+    lite,
     timers,
 )
 

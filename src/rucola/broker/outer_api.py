@@ -138,15 +138,27 @@ class BrokerOuterApi:
         Raises:
             RucolaError: no name server answers, or none knows the topic.
         """
+        readable = [data for data in (await self._route(topic)).queue_datas if data.perm & PermName.READ]
+        return [MessageQueue(topic, data.broker_name, q) for data in readable for q in range(data.read_queue_nums)]
+
+    async def writable_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic to which producers send, on all masters, from the first name server that knows it.
+
+        Raises:
+            RucolaError: no name server answers, or none knows the topic.
+        """
+        # Imported only here, because only brokers with lite topics need it.
+        from rucola.client.route import topic_route
+
+        return list(topic_route(topic, await self._route(topic)).publish_queues)
+
+    async def _route(self, topic: str) -> TopicRouteData:
         failure: RucolaError = BrokerError(ResponseCode.TOPIC_NOT_EXIST, "there is no name server")
         for name_server in self._config.namesrv_addresses:
             try:
-                route = await self._api.route_info(name_server, topic, CHANGE_TIMEOUT_MS)
+                return await self._api.route_info(name_server, topic, CHANGE_TIMEOUT_MS)
             except RucolaError as error:
                 failure = error
-                continue
-            readable = [data for data in route.queue_datas if data.perm & PermName.READ]
-            return [MessageQueue(topic, data.broker_name, q) for data in readable for q in range(data.read_queue_nums)]
         raise failure
 
     async def unregister(self) -> None:

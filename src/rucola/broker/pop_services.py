@@ -146,7 +146,13 @@ class PopServices:
     def acks(self) -> PopAckProcessor:
         """Serves acknowledgements and changes of invisible times."""
         return PopAckProcessor(
-            self._services, self._orders, self._log, self._acks, self._locks, self._running.when_safe
+            self._services,
+            self._orders,
+            self._log,
+            self._acks,
+            self._locks,
+            self._running.when_safe,
+            self._running.lite_delivery,
         )
 
     @cached_property

@@ -128,6 +128,9 @@ REQUESTS: Mapping[int, Request] = {
     RequestCode.QUERY_ASSIGNMENT: by(lazy_processors.pops, lambda it: it.assignments.query),
     RequestCode.SET_MESSAGE_REQUEST_MODE: by(lazy_processors.pops, lambda it: it.assignments.set_mode),
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: by(lazy_processors.pops, lambda it: it.assignments.all_modes),
+    RequestCode.POP_LITE_MESSAGE: by(lazy_processors.lite, lambda it: it.pops.pop),
+    RequestCode.LITE_SUBSCRIPTION_CTL: by(lazy_processors.lite, lambda it: it.control.subscribe),
+    RequestCode.TRIGGER_LITE_DISPATCH: by(lazy_processors.lite, lambda it: it.control.dispatch),
     RequestCode.GET_TIMER_CHECK_POINT: by(lazy_processors.timers, lambda it: it.checkpoint),
     RequestCode.GET_TIMER_METRICS: by(lazy_processors.timers, lambda it: it.metrics),
 }

@@ -21,7 +21,9 @@ from rucola.broker.transaction.check_service import TransactionCheckService
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
 from rucola.broker.when_safe import WhenSafe
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
+from rucola.errors import BrokerError
 from rucola.protocol.bodies.ha import HARuntimeInfo
+from rucola.protocol.codes import ResponseCode
 from rucola.remoting.tls_listener import ServerTls
 from rucola.runtime.tls import server_context
 
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
     from rucola.broker.ha.pre_online import PreOnline
     from rucola.broker.ha.replication import Replication
     from rucola.broker.ha.slave import Slave
+    from rucola.broker.lite.delivery import LiteDelivery
     from rucola.broker.lite.life import LiteLife
     from rucola.broker.lite.offsets import LiteOffsets
-    from rucola.broker.lite.readers import LiteReaders
     from rucola.store.lite.lite_topics import LiteTopics
 
 
@@ -59,7 +61,7 @@ class RunningServices:
         pull: serves pulls.
         hold: the pulls that wait for messages.
         delivery: delivers delayed messages.
-        lite: the clients that read lite topics; None until there is one.
+        lite: delivers lite topics; None until a client asks for it (``lite_delivery``).
         lite_life: removes lite topics; None if the store has none.
     """
 
@@ -111,7 +113,7 @@ class RunningServices:
         self.pre_online: PreOnline | None = None
         if config.comes_online_late and self.slave is None and self.replication is not None:
             self.pre_online = self._late(self.replication)
-        self.lite: LiteReaders | None = None
+        self.lite: LiteDelivery | None = None
         self.lite_life: LiteLife | None = None
         if services.store.lite is not None and services.lite_offsets is not None:
             self.lite_life = self._life(services, services.store.lite, services.lite_offsets)
@@ -136,6 +138,24 @@ class RunningServices:
         """Returns where this master is reached; the port for slaves is empty if there is none."""
         port = self._ha_port()
         return MasterAddresses(self.address, "" if port is None else f"{self.address.rpartition(':')[0]}:{port}")
+
+    def lite_delivery(self) -> LiteDelivery:
+        """Returns what delivers lite topics; creates it at the first call.
+
+        Raises:
+            BrokerError: the broker has no lite topics.
+        """
+        if self.lite is None:
+            # Imported only here, because most brokers have no lite topics.
+            from rucola.broker.lite.delivery import LiteDelivery
+
+            topics, offsets = self.services.store.lite, self.services.lite_offsets
+            if topics is None or offsets is None:
+                raise BrokerError(
+                    ResponseCode.SYSTEM_ERROR, "no lite topics: enableLmq and enableMultiDispatch are not both set"
+                )
+            self.lite = LiteDelivery(self, topics, offsets)
+        return self.lite
 
     def _follow(self, services: BrokerServices, loop: asyncio.AbstractEventLoop) -> None:
         """Creates what a slave has, and a master has not."""

@@ -77,6 +77,7 @@ class Scene:
             waiters=SimpleNamespace(
                 release=lambda offset: self._tell(f"flushed {offset}"), fail_all=lambda reason: self._tell("failed")
             ),
+            lite=None,
             delivery=SimpleNamespace(arrived=lambda: self._tell("delayed")),
         )
         self.listeners: list[Callable[[], None]] = []

@@ -34,7 +34,7 @@ CARRIED = {
 
 def test_every_request_is_served_by_a_method_of_its_family(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with Cluster(tmp_path) as cluster:
+        async with Cluster(tmp_path, stores={"enable_lmq": True, "enable_multi_dispatch": True}) as cluster:
             table = cluster.broker._serving.processors
             assert set(REQUESTS) <= table.codes
             assert not table.codes & (set(ACCOUNT_REQUESTS) | set(USER_REQUESTS)), "needed only with access control"

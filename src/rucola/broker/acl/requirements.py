@@ -195,6 +195,12 @@ def _acks(body: Mapping[str, Any]) -> Iterator[Resource]:
         yield topic(_text(ack, "t"), SUB)
 
 
+def _lite(body: Mapping[str, Any]) -> Iterator[Resource]:
+    for entry in _objects(body, "subscriptionSet"):
+        yield group(_text(entry, "group"))
+        yield topic(_text(entry, "topic"), SUB)
+
+
 def _objects(body: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     values = body.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
@@ -231,6 +237,8 @@ REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
     RequestCode.ACK_MESSAGE: _POPPED,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _POPPED,
     RequestCode.NOTIFICATION: _PULL,
+    RequestCode.POP_LITE_MESSAGE: _PULL,
+    RequestCode.LITE_SUBSCRIPTION_CTL: (InBody(_lite, "SUB on the group and parent topic of every entry"),),
     RequestCode.POLLING_INFO: _PULL,
     RequestCode.BATCH_ACK_MESSAGE: (InBody(_acks, "SUB on every group and topic of its acknowledgements"),),
     RequestCode.QUERY_ASSIGNMENT: (InBody(_assignment, "SUB on its group and topic"),),

@@ -7,7 +7,8 @@ after the record is synced. With ASYNC_FLUSH, the ``AckBuffer`` stores most ackn
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from rucola.broker.pop.ack_buffer import AckBuffer
 from rucola.broker.pop.order_info import ILLEGAL, OrderInfoManager
@@ -34,12 +35,17 @@ from rucola.remoting.fairness.steps import Steps, at_once, in_turns
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
+if TYPE_CHECKING:
+    from rucola.broker.lite.delivery import LiteDelivery
+
+_LITE_TOPIC = "liteTopic"
+"""The field of requests about messages of lite topics."""
 _BATCHES_AT_ONCE = 32
 """Each batch takes up to 100 µs."""
 
 
 class PopAckProcessor:
-    """Serves acknowledgements. Event loop only."""
+    """Serves acknowledgements. Event loop only; ``lite`` returns what serves those of lite topics."""
 
     def __init__(
         self,
@@ -49,7 +55,9 @@ class PopAckProcessor:
         buffer: AckBuffer,
         locks: OrderLocks,
         when_safe: WhenSafe,
+        lite: Callable[[], LiteDelivery],
     ) -> None:
+        self._lite = lite
         self._services = services
         self._orders = orders
         self._log = log
@@ -60,6 +68,8 @@ class PopAckProcessor:
 
     def ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """Request 200051: acknowledges a message."""
+        if command.ext_fields.get(_LITE_TOPIC):
+            return self._lite().acks.ack(command)
         header = AckMessageRequestHeader.from_ext_fields(command.ext_fields)
         self._check_queue(channel, header.topic, header.queue_id)
         low, high = self._range(header.topic, header.queue_id)
@@ -123,6 +133,8 @@ class PopAckProcessor:
         """Request 200053: stores a new checkpoint for the message, and an acknowledgement that removes the message from
         its old checkpoint. A message popped in order has no checkpoint; only its time in ``OrderInfo`` changes.
         """
+        if command.ext_fields.get(_LITE_TOPIC):
+            return self._lite().acks.change_invisible_time(command)
         header = ChangeInvisibleTimeRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check_queue(channel, header.topic, header.queue_id)

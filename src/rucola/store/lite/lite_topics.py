@@ -216,6 +216,10 @@ class LiteTopics:
         equal = before.queue_offset - unit.queue_offset == unit.queue_offset - further.queue_offset
         return other if equal else cell
 
+    def arrived(self) -> list[int]:
+        """Returns the ids of the names with new messages since the last ``take_arrivals``."""
+        return list(self._arrived)
+
     def take_arrivals(self) -> list[tuple[bytes, int, int, int | None]]:
         """See ``Dispatcher.take_arrivals``."""
         arrived, self._arrived = self._arrived, {}

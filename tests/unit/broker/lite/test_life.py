@@ -28,6 +28,12 @@ class Readers:
     def forget(self, lite_id: int) -> None:
         self.forgotten.append(lite_id)
 
+    def arrived(self, lite_ids: list[int]) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
 
 def made(ttl: str = "2", **options: Any) -> LiteBroker:
     """A broker that looks every second, with lite topics that live for ``ttl`` minutes."""
