@@ -27,6 +27,11 @@ def one_of(*values: str) -> Callable[[str], str | None]:
     return check
 
 
+def any_text(_value: str) -> str | None:
+    """The check of an attribute with any value."""
+    return None
+
+
 def in_range(low: int, high: int) -> Callable[[str], str | None]:
     """The check of an attribute with a number from ``low`` to ``high``."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rucola.broker.ha.acting_config import ActingConfig
+from rucola.broker.lite.config import LiteConfig
 from rucola.broker.lite.delivery_config import LiteDeliveryConfig
 from rucola.broker.reference_keys import REFERENCE_KEYS, without_effect
 from rucola.common.hosts import check_bind_address, is_loopback, join_address, split_address
@@ -27,7 +28,7 @@ SLAVE = "SLAVE"
 
 
 @dataclass(frozen=True)
-class BrokerConfig(ActingConfig, LiteDeliveryConfig, TlsConfig):
+class BrokerConfig(ActingConfig, LiteConfig, LiteDeliveryConfig, TlsConfig):
     """The options; each field has its own description. An invalid option raises ``ConfigError``, which names the key,
     the value and what is allowed.
     """

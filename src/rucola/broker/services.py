@@ -212,6 +212,15 @@ class BrokerServices:
             call("writing of signed times", self.access.freshness.persist)
         self.writer.write_failed_again()
 
+    def take_lite_name(self) -> None:
+        """Counts a new lite topic of the account whose request is being served.
+
+        Raises:
+            BrokerError: LMQ_QUOTA_EXCEEDED, the account makes too many.
+        """
+        if self.access is not None:
+            self.access.lite_quota.take(self.access.quota.account)
+
     def finish_offsets(self) -> None:
         """Prepares the last write of the offsets in lite topics, before a clean stop."""
         if self.lite_offsets is not None:

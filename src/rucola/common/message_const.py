@@ -72,6 +72,8 @@ TTL: Final = "TTL"
 MSG_TYPE: Final = "MSG_TYPE"
 ARRIVE_TIME: Final = "ARRIVE_TIME"
 SHARDING_KEY: Final = "__SHARDINGKEY"
+LITE_TOPIC: Final = "__LITE_TOPIC"
+"""The lite topic of a message to a parent topic of type LITE (RocketMQ 5.5)."""
 
 INNER_NUM: Final = "INNER_NUM"
 INNER_BASE: Final = "INNER_BASE"

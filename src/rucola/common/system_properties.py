@@ -70,6 +70,7 @@ SYSTEM_PROPERTIES: Final[Mapping[str, SystemProperty]] = {
         (message_const.TAGS, _CONTENT, "holds the tag", _KEPT),
         (message_const.KEYS, _CONTENT, "holds the keys", _KEPT),
         (message_const.SHARDING_KEY, _CONTENT, "holds the sharding key", _KEPT),
+        (message_const.LITE_TOPIC, _SENDING, "names the lite topic", _KEPT),
         (message_const.WAIT, _SENDING, "says whether the broker waits for disk and slave", _KEPT),
         (message_const.UNIQ_KEY, _SENDING, "holds the id that the producer gives each message", _KEPT),
         (message_const.DELAY, _SENDING, "holds the delay level", _KEPT),

@@ -122,8 +122,10 @@ def _trait(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, si
     elif first == 95:  # _
         if size == 18 and starts(source, start, b"_SYS_MSG_PRIORITY_"):
             return TRAIT_PRIORITY
-        special = (size == 8 and starts(source, start, b"__CRC32#")) or (
-            size == 15 and starts(source, start, b"__RUCOLA_SENDER")
+        special = (
+            (size == 8 and starts(source, start, b"__CRC32#"))
+            or (size == 12 and starts(source, start, b"__LITE_TOPIC"))
+            or (size == 15 and starts(source, start, b"__RUCOLA_SENDER"))
         )
     return TRAIT_SPECIAL if special else 0
 

@@ -14,19 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rucola.common.key_builder import LMQ_PREFIX, RETRY_GROUP_TOPIC_PREFIX, SCHEDULE_TOPIC, SYSTEM_TOPIC_PREFIX
+from rucola.common.key_builder import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    LMQ_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+)
 from rucola.common.message_const import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
 from rucola.common.numbers import INT64_MAX, number_in
 from rucola.formats.properties import decode_properties
 
 _LIGHT = LMQ_PREFIX.encode()
 _LITE = f"{LMQ_PREFIX}$".encode()
-_NOT_DISPATCHED = (RETRY_GROUP_TOPIC_PREFIX.encode(), SYSTEM_TOPIC_PREFIX.encode())
+_NOT_DISPATCHED = tuple(
+    prefix.encode() for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX)
+)
 _NAME_BYTES_MAX = 255
 
 
 def allows_light_queues(topic: bytes) -> bool:
-    """Whether messages of ``topic`` may have entries in light queues."""
+    """Whether messages of ``topic`` may have entries in light queues. In RocketMQ, dead letters have some, with the
+    offsets of the messages that they copy.
+    """
     return not topic.startswith(_NOT_DISPATCHED) and topic != SCHEDULE_TOPIC.encode()
 
 

@@ -44,8 +44,16 @@ from rucola.store.reader import MessageReader
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.watermark import Watermark
-from rucola.store.results import Boundary, GetMessageResult, PutMessageResult, QueryMessageResult, StoreState
+from rucola.store.results import (
+    Boundary,
+    GetMessageResult,
+    PutMessageResult,
+    PutMessageStatus,
+    QueryMessageResult,
+    StoreState,
+)
 from rucola.store.retention import LogHolder, Retention
+from rucola.store.row_run import RowRun
 from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
 
@@ -259,6 +267,15 @@ class MessageStore:
     def put_copy(self, message: StoreMessage) -> PutMessageResult:
         """Appends one copy; see ``put_copies``."""
         return self.put_copies([message])[0]
+
+    def append_lite(self, run: RowRun, topic: bytes, born_host: bytes, light_queue: bytes) -> PutMessageStatus:
+        """Appends the only row of ``run``, as ``append_rows`` does. Its properties have the light queue of a lite
+        topic, and ``LiteTopics.next_offset`` of it.
+        """
+        status = self._appender.append_rows(run, topic, born_host)
+        if status is PutMessageStatus.PUT_OK and self._lite is not None:
+            self._lite.appended(light_queue)
+        return status
 
     def put_copies(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
         """Appends copies of stored messages, as ``put_messages`` does. ``maxMessageSize`` does not apply: the option

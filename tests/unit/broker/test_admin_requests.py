@@ -213,7 +213,7 @@ def test_topics_many_at_once(tmp_path: Path) -> None:
         (
             "+message.type=WRONG",
             1,
-            "value is not in set: [UNSPECIFIED, MIXED, TRANSACTION, PRIORITY, FIFO, DELAY, NORMAL]",
+            "value is not in set: [UNSPECIFIED, MIXED, TRANSACTION, PRIORITY, FIFO, DELAY, NORMAL, LITE]",
         ),
         ("+message.type=FIFO,+message.type=DELAY", 1, "key duplication: message.type"),
         ("-message.type", 1, "only add attribute is supported while creating topic. key: message.type"),

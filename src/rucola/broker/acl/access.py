@@ -9,6 +9,7 @@ from rucola.broker.acl.auth_manager import AuthManager
 from rucola.broker.acl.former_members import FormerMembers
 from rucola.broker.acl.freshness import Freshness
 from rucola.broker.acl.guard import AccessGuard
+from rucola.broker.acl.lite_name_quota import LiteNameQuota
 from rucola.broker.acl.message_topic import topic_of
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import Account, AclSnapshot
@@ -51,6 +52,7 @@ class BrokerAccess:
         if config.authentication_enabled:
             self.users = AuthManager(files, store.root, config.authorization_enabled, config.insecure)
         self.quota = NameQuota(config.auto_create_per_account_max)
+        self.lite_quota = LiteNameQuota(config, clock.monotonic)
         hosts = (config.client_host, socket.gethostname())
         self.freshness = Freshness(clock, hosts, config.acl_signed_addresses)
         self.guard = AccessGuard(

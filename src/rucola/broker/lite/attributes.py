@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rucola.common.numbers import INT32_MAX, INT64_MAX, number_in
+from rucola.common.numbers import INT64_MAX, number_in
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import MESSAGE_TYPE, TopicConfig
 
@@ -67,7 +67,7 @@ def lite_group(config: SubscriptionGroupConfig) -> LiteGroup | None:
         reset_exclusive=_is_true(attributes.get(RESET_EXCLUSIVE)),
         reset_unsubscribe=_is_true(attributes.get(RESET_UNSUBSCRIBE)),
         quota=QUOTA_DEFAULT if quota is None else quota,
-        events_max=number_in(attributes.get(EVENTS_MAX, ""), EVENTS_MAX_LEAST, INT32_MAX),
+        events_max=number_in(attributes.get(EVENTS_MAX, ""), EVENTS_MAX_LEAST, INT64_MAX),
         wildcard=WILDCARD in attributes,
     )
 

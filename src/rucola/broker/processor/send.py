@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from rucola.broker.checked_topics import CheckedTopic
 from rucola.broker.flush_waiters import Confirmation
+from rucola.broker.lite.sending import refuse_in_batch
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
@@ -216,6 +217,8 @@ class SendMessageProcessor:
         if body_bytes > self._body_bytes_max:
             raise self._illegal()
         envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max, topic.queues)
+        if envelope_traits & _SPECIAL:
+            refuse_in_batch(_properties_of(source, table, base))
         rows_max = min(max(body_bytes, 0) // _BATCH_MEMBER_BYTES_MIN, BATCH_MESSAGES_MAX)
         members = self._members
         rows = min(rows_max, len(members) // ROW_WIDTH)
@@ -255,6 +258,7 @@ class SendMessageProcessor:
         for base in special:
             start, length = members[base + FrameColumn.PROPERTIES_POS], members[base + FrameColumn.PROPERTIES_LEN]
             text = admitted_text(bytes(source[start : start + length]), name)
+            refuse_in_batch(decode_properties(text))
             source[start : start + len(text)] = text
             members[base + FrameColumn.PROPERTIES_LEN] = len(text)
 
@@ -291,6 +295,7 @@ class SendMessageProcessor:
         base = row * ROW_WIDTH
         traits = table[base + _TRAITS]
         detour: Detour | None = None
+        light_queue: bytes | None = None
         try:
             self._check_replicas(not traits & _NO_WAIT)
             table[base + _QUEUE_ID] = self.checked.choose_queue(table[base + _QUEUE_ID], channel, topic)
@@ -303,7 +308,7 @@ class SendMessageProcessor:
             if traits & _ILLEGAL:
                 raise self._illegal()
             if traits & _UNCLEAN:
-                run, detour = self._rewriter.rewrite(source, table, row, topic.config.write_queue_nums)
+                run, detour, light_queue = self._rewriter.rewrite(source, table, row, topic.config)
                 source, _, table, row, _ = run
                 if inspect_rows(source, table, 0, 1, self._body_bytes_max, topic.queues) & _ILLEGAL:
                     raise self._illegal()
@@ -312,7 +317,10 @@ class SendMessageProcessor:
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
             return
-        self._append(channel, run, topic, not traits & _NO_WAIT, detour)
+        if light_queue is None:
+            self._append(channel, run, topic, not traits & _NO_WAIT, detour)
+        else:
+            self._append_lite(channel, run, topic, not traits & _NO_WAIT, light_queue)
 
     def _append_inner_batch(
         self,
@@ -363,6 +371,15 @@ class SendMessageProcessor:
             else:
                 answers = self._responses.encode(source, table, first, done)
             self._deliver(channel, answers, _end_of(table, done - 1), wait, topic)
+
+    def _append_lite(self, channel: Channel, run: RowRun, topic: CheckedTopic, wait: bool, light_queue: bytes) -> None:
+        """Stores a row that belongs to a lite topic, and answers it."""
+        source, _, table, row, _ = run
+        status = self._store.append_lite(run, topic.name, channel.host, light_queue)
+        if status is not PutMessageStatus.PUT_OK:
+            self._responses.refuse(channel, table, row, self._refusal(status))
+            return
+        self._deliver(channel, self._responses.encode(source, table, row, row + 1), _end_of(table, row), wait, topic)
 
     def _deliver(self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool, topic: CheckedTopic) -> None:
         if not answers:

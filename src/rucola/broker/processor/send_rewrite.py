@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rucola.broker.lite.sending import LiteSends
 from rucola.broker.property_gate import admit
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_level, schedule
 from rucola.broker.timer.timer_rewrite import TIMER, TimerRewriter
@@ -16,6 +17,7 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
 from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import (
     DELAYING,
+    LITE_TOPIC,
     PRIORITY,
     REAL_QID,
     REAL_TOPIC,
@@ -27,12 +29,26 @@ from rucola.common.message_const import (
 )
 from rucola.common.numbers import INT32_MAX, number_in
 from rucola.common.sysflag import TRANSACTION_MASK
+from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError
 from rucola.formats.properties import decode_properties, encode_properties, java_order
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rucola.store.row_run import RowRun
+
+
+class Rewritten(NamedTuple):
+    """A message as it will be stored, in a row of its own.
+
+    Attributes:
+        detour: where it waits first; None if it does not wait.
+        light_queue: the light queue of the lite topic to which it belongs; None if it belongs to none.
+    """
+
+    run: RowRun
+    detour: Detour | None
+    light_queue: bytes | None
 
 
 class Detour(NamedTuple):
@@ -92,6 +108,7 @@ class Rewriter:
         host: the broker's IP address, for the error that refuses transactional messages.
         timer: handles messages that name a delivery time.
         sender: returns the mark of the account whose requests are being served; empty without accounts.
+        lite: handles messages that name a lite topic.
     """
 
     def __init__(
@@ -103,8 +120,10 @@ class Rewriter:
         host: str,
         timer: TimerRewriter,
         sender: Callable[[], str],
+        lite: LiteSends,
     ) -> None:
         self._sender = sender
+        self._lite = lite
         self._broker_properties = decode_properties(broker_properties)
         self._unique_id = unique_id
         self._level_max = level_max
@@ -112,9 +131,7 @@ class Rewriter:
         self._host = host
         self._timer = timer
 
-    def rewrite(
-        self, source: bytearray, table: array[int], row: int, write_queues: int
-    ) -> tuple[RowRun, Detour | None]:
+    def rewrite(self, source: bytearray, table: array[int], row: int, config: TopicConfig) -> Rewritten:
         """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker sets.
 
         The row's queue id names the queue in which the row will be stored. If the message first waits in another topic
@@ -122,10 +139,10 @@ class Rewriter:
         because the store does not add them to a waiting message.
 
         Args:
-            write_queues: number of write queues of the topic to which the row was sent.
+            config: the topic to which the row was sent.
 
         Raises:
-            BrokerError: MESSAGE_ILLEGAL for a property that clients may not send.
+            BrokerError: MESSAGE_ILLEGAL for a property that clients may not send; see also ``LiteSends.address``.
         """
         base = row * ROW_WIDTH
 
@@ -139,8 +156,9 @@ class Rewriter:
         if UNIQ_KEY not in properties:
             properties[UNIQ_KEY] = self._unique_id()
         made = table[base : base + ROW_WIDTH]
+        light_queue = self._lite.address(config, properties) if LITE_TOPIC in properties else None
         if PRIORITY in properties:
-            _apply_priority(made, properties, write_queues)
+            _apply_priority(made, properties, config.write_queue_nums)
         detour = self._send_on_detour(str(topic, "utf-8", "replace"), made, properties)
         if detour is not None:
             properties = java_order([*properties.items(), *self._broker_properties.items()], PARSED_MAP_CAPACITY)
@@ -149,7 +167,7 @@ class Rewriter:
             FrameColumn.PROPERTIES_POS: encode_properties(properties),
             FrameColumn.BODY_POS: text(FrameColumn.BODY_POS, FrameColumn.BODY_LEN),
         }
-        return _place(made, texts), detour
+        return Rewritten(_place(made, texts), detour, light_queue)
 
     def _send_on_detour(self, topic: str, made: array[int], properties: dict[str, str]) -> Detour | None:
         """If the message must first wait in another topic, changes ``made`` and ``properties`` accordingly. Returns

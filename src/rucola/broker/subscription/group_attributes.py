@@ -1,13 +1,35 @@
-"""Which attributes a consumer group may have (RocketMQ 5.4, ``SubscriptionGroupAttributes``)."""
+"""Which attributes a consumer group may have (RocketMQ 5.5, ``SubscriptionGroupAttributes``)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rucola.broker.attributes import Attribute, change_attributes, in_range
+from rucola.broker.attributes import Attribute, any_text, change_attributes, in_range, one_of
+from rucola.broker.lite.attributes import (
+    BIND_TOPIC,
+    EVENTS_MAX,
+    EVENTS_MAX_LEAST,
+    EXCLUSIVE,
+    MODEL,
+    QUOTA,
+    RESET_EXCLUSIVE,
+    RESET_UNSUBSCRIBE,
+    SHARED,
+    WILDCARD,
+)
+from rucola.common.numbers import INT64_MAX
 from rucola.common.subscription_group import PRIORITY_FACTOR, PRIORITY_FACTOR_MAX
 
-_ATTRIBUTES = {PRIORITY_FACTOR: Attribute(True, in_range(0, PRIORITY_FACTOR_MAX))}
+_ATTRIBUTES = {
+    PRIORITY_FACTOR: Attribute(True, in_range(0, PRIORITY_FACTOR_MAX)),
+    BIND_TOPIC: Attribute(True, any_text),
+    MODEL: Attribute(True, one_of(SHARED, EXCLUSIVE)),
+    RESET_EXCLUSIVE: Attribute(True, one_of("true", "false")),
+    RESET_UNSUBSCRIBE: Attribute(True, one_of("true", "false")),
+    QUOTA: Attribute(True, in_range(-1, INT64_MAX)),
+    EVENTS_MAX: Attribute(True, in_range(EVENTS_MAX_LEAST, INT64_MAX)),
+    WILDCARD: Attribute(True, any_text),
+}
 
 
 def change_group_attributes(known: Mapping[str, str] | None, changes: Mapping[str, str]) -> dict[str, str]:

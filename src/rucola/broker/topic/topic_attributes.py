@@ -1,10 +1,11 @@
-"""Which attributes a topic may have (RocketMQ 5.3.3, ``TopicAttributes``; PRIORITY is from 5.4)."""
+"""Which attributes a topic may have (RocketMQ 5.3.3, ``TopicAttributes``; PRIORITY is from 5.4, LITE from 5.5)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from rucola.broker.attributes import Attribute, change_attributes, in_range, one_of
+from rucola.broker.lite.attributes import EXPIRATION, EXPIRATION_MAX, LITE
 from rucola.common.numbers import INT64_MAX
 from rucola.common.topic_config import MESSAGE_TYPE, MIXED, PRIORITY
 from rucola.errors import BrokerError
@@ -20,10 +21,13 @@ why it refuses other values.
 
 
 _ATTRIBUTES = {
-    MESSAGE_TYPE: Attribute(True, one_of("UNSPECIFIED", MIXED, "TRANSACTION", PRIORITY, "FIFO", "DELAY", "NORMAL")),
+    MESSAGE_TYPE: Attribute(
+        True, one_of("UNSPECIFIED", MIXED, "TRANSACTION", PRIORITY, "FIFO", "DELAY", "NORMAL", LITE)
+    ),
     "queue.type": Attribute(False, one_of("BatchCQ", "SimpleCQ")),
     "cleanup.policy": Attribute(False, one_of("DELETE", "COMPACTION")),
     "reserve.time": Attribute(True, in_range(-1, INT64_MAX)),
+    EXPIRATION: Attribute(True, in_range(-1, EXPIRATION_MAX)),
 }
 
 

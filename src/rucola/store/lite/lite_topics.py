@@ -276,6 +276,31 @@ class LiteTopics:
         """Returns for each parent topic how many lite topics with messages it has."""
         return dict(zip(self.names.parent_names, self.live, strict=False))
 
+    @property
+    def live_count(self) -> int:
+        """Number of lite topics with messages."""
+        return sum(self.live)
+
+    def is_live(self, topic: bytes) -> bool:
+        """Whether the lite topic with the light queue ``topic`` has messages, or has one whose unit follows later."""
+        name = lite_name(topic)
+        return name in self._ahead or self._has_messages(name)
+
+    def has_waiting(self, name: bytes) -> bool:
+        """Whether the log has a message of the lite topic whose unit follows later."""
+        return name in self._ahead
+
+    def are_there(self, count: int) -> bool:
+        """Whether at least ``count`` lite topics are live, as ``is_live`` says."""
+        live = self.live_count
+        if live >= count or live + len(self._ahead) < count:
+            return live >= count
+        return live + sum(not self._has_messages(name) for name in self._ahead) >= count
+
+    def _has_messages(self, name: bytes) -> bool:
+        name_id = self.names.find(name)
+        return name_id >= 0 and self.columns.nexts[name_id] > self.columns.starts[name_id]
+
     def names_of(self, parent: bytes, first: int = 0, rows_max: int = 65_536) -> LiteSlice:
         """Returns lite topics of ``parent`` that have messages.
 
