@@ -31,13 +31,13 @@ from rucola.client.listener import (
     is_coroutine_function,
 )
 from rucola.client.lite_dead_letters import LiteDeadLetters
-from rucola.client.lite_leases import LiteLeases
+from rucola.client.lite_leases import ClientLiteLeases
 from rucola.client.lite_offset import LiteOffset
 from rucola.client.lite_pops import LitePops
 from rucola.client.lite_process_queue import LiteProcessQueue, LiteRoom
 from rucola.client.lite_queues import LiteQueues
 from rucola.client.lite_requests import LiteRequests
-from rucola.client.lite_subscriptions import LiteSubscriptions
+from rucola.client.lite_subscriptions import ClientLiteSubscriptions
 from rucola.client.message_iterator import MessageIterator
 from rucola.client.producer import tracing
 from rucola.client.subscription import subscription_data
@@ -107,11 +107,11 @@ class LiteConsumer(Asynchronous):
         self._instance = ClientInstance(namesrv, config, self._clock)
         requests = LiteRequests(self._instance, ConsumerApi(self._instance.client), group, topic)
         room = LiteRoom(config.pull_threshold_for_all, config.pull_threshold_size_for_all * _MIB)
-        self._subscriptions = LiteSubscriptions(
+        self._subscriptions = ClientLiteSubscriptions(
             self._instance, requests, config.lite_subscription_quota, self._left, self._evicted
         )
         self._queues = LiteQueues(topic, room, self._subscriptions.is_left, self._offer)
-        self._leases = LiteLeases(
+        self._leases = ClientLiteLeases(
             requests, config.invisible_duration_ms, config.renew_max_duration_ms, self._is_claimed, self._queues.forget
         )
         self._queues.settle_by(self._leases)

@@ -35,7 +35,7 @@ _STALE_MIN = 64
 """The heap is cleaned up only if more than this number of its entries are void."""
 
 
-class LiteLeases:
+class ClientLiteLeases:
     """The leases of a consumer.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from rucola.client.lite_leases import LiteLeases
+from rucola.client.lite_leases import ClientLiteLeases
 from rucola.client.lite_process_queue import LiteProcessQueue, LiteReceipt, LiteRoom
 from rucola.common.message import MessageExt
 from rucola.runtime.logs import event
@@ -29,9 +29,9 @@ class LiteQueues:
         self._parent, self._room = parent, room
         self._is_left, self._offer = is_left, offer
         self._queues: dict[tuple[str, str], LiteProcessQueue] = {}
-        self._leases: LiteLeases
+        self._leases: ClientLiteLeases
 
-    def settle_by(self, leases: LiteLeases) -> None:
+    def settle_by(self, leases: ClientLiteLeases) -> None:
         """Sets what acknowledges and returns messages; called once, before anything is put."""
         self._leases = leases
 

@@ -41,7 +41,7 @@ _QUERIES = 64
 """How many offsets are asked for at the same time."""
 
 
-class LiteSubscriptions:
+class ClientLiteSubscriptions:
     """The subscriptions of one consumer.
 
     Args:

@@ -71,6 +71,7 @@ class LiteBroker(ScriptedBroker):
         changes: action, sorted names and option of each change of a subscription.
         log: acknowledgements and changes of invisible times, in order.
         exclusive: whether a lite topic has one client.
+        keep_offsets: whether the option for the minimum is ignored, so that a group never goes back.
         wildcard: whether clients get all lite topics.
         held: pops without an answer.
         pops: the fields of each pop.
@@ -83,7 +84,7 @@ class LiteBroker(ScriptedBroker):
         self.changes: list[tuple[str, list[str], tuple[str, int] | None]] = []
         self.log: list[tuple[Any, ...]] = []
         self.exclusive = False
-        self.wildcard = False
+        self.wildcard = self.keep_offsets = False
         self.held: list[tuple[RemotingCommand, Channel]] = []
         self.pops: list[dict[str, str]] = []
         self._clients: dict[str, Channel] = {}
@@ -173,7 +174,7 @@ class LiteBroker(ScriptedBroker):
                         if name in self.subscriptions[other]:
                             self.evict(other, name)
                 option = change.offset_option
-                if option is not None and option.type == "POLICY" and option.value == 1:
+                if option is not None and option.type == "POLICY" and option.value == 1 and not self.keep_offsets:
                     lite = self.lite.setdefault(name, Lite())
                     lite.committed, lite.batch = 0, None
 
