@@ -63,7 +63,7 @@ class LazyProcessor(Generic[P]):
 
 
 topics: LazyProcessor[TopicManageProcessor] = LazyProcessor(
-    "processor.topic_manage", "TopicManageProcessor", lambda made, it: made(it.services, it.hold)
+    "processor.topic_manage", "TopicManageProcessor", lambda made, it: made(it.services, it.hold, it.lite_life)
 )
 groups: LazyProcessor[GroupManageProcessor] = LazyProcessor(
     "processor.group_manage",

@@ -156,6 +156,9 @@ class RunningBroker:
         every("recheck of held pulls", lambda: RECHECK_INTERVAL_S, running.hold.recheck)
         every("sampling of rates", lambda: SAMPLE_INTERVAL_S, lambda: in_turns(services.stats.sample()))
         every("closing of idle queues", lambda: IDLE_LOOK_S, lambda: store.park_idle_queues(IDLE_SHARES))
+        if running.lite_life is not None and running.slave is None:  # what a slave removes is its master's business
+            pause_s = config.lite_ttl_check_interval_ms / 1000
+            every("removal of lite topics", lambda: pause_s, running.lite_life.look)
         if access is not None and access.users is None:
             every("reload of accounts", access.reload_interval_s, access.reload)
         if access is not None:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from rucola.broker.ha.replication import Replication
     from rucola.broker.ha.slave import Slave
     from rucola.broker.lite.delivery import LiteDelivery
+    from rucola.broker.lite.life import LiteLife
+    from rucola.broker.lite.offsets import LiteOffsets
+    from rucola.store.lite.lite_topics import LiteTopics
 
 
 class RunningServices:
@@ -59,6 +62,7 @@ class RunningServices:
         hold: the pulls that wait for messages.
         delivery: delivers delayed messages.
         lite: delivers lite topics; None until a client asks for it (``lite_delivery``).
+        lite_life: removes lite topics; None if the store has none.
     """
 
     def __init__(self, services: BrokerServices, loop: asyncio.AbstractEventLoop, address: str) -> None:
@@ -110,6 +114,9 @@ class RunningServices:
         if config.comes_online_late and self.slave is None and self.replication is not None:
             self.pre_online = self._late(self.replication)
         self.lite: LiteDelivery | None = None
+        self.lite_life: LiteLife | None = None
+        if services.store.lite is not None and services.lite_offsets is not None:
+            self.lite_life = self._life(services, services.store.lite, services.lite_offsets)
         self.delivery = DelayedDelivery(services.schedule, loop, services.cold_reads, services.supervisor)
         changes = GroupChanges(config, services.topics, services.groups, services.filters, loop)
         services.consumers.on_change(changes.tell)
@@ -182,6 +189,23 @@ class RunningServices:
         from rucola.broker.ha.pre_online import PreOnline
 
         return PreOnline(self.services, self.outer_api, replication.server, self.master_addresses)
+
+    def _life(self, services: BrokerServices, topics: LiteTopics, offsets: LiteOffsets) -> LiteLife:
+        from rucola.broker.lite.life import LiteLife
+
+        def forgotten(lite_id: int) -> None:
+            if self.lite is not None:
+                self.lite.forget(lite_id)
+
+        return LiteLife(
+            services.config,
+            services.store,
+            topics,
+            services.topics,
+            offsets,
+            forgotten,
+            services.clock.monotonic,
+        )
 
     def acts(self) -> bool:
         """Whether this slave acts for its master."""

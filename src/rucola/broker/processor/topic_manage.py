@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rucola.broker.processor.responses import success
 from rucola.broker.processor.whole_table import Encode, WholeTable
@@ -16,7 +17,7 @@ from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_attributes import change_topic_attributes
 from rucola.broker.topic.topic_removal import TopicRemoval
 from rucola.broker.topic.topic_validator import system_names, validate_topic
-from rucola.common.key_builder import SYSTEM_TOPICS, is_light_queue, is_system_topic
+from rucola.common.key_builder import SYSTEM_TOPICS, is_light_queue, is_system_topic, lite_parts
 from rucola.common.topic_config import MESSAGE_TYPE, MIXED, TopicConfig, TopicFilterType
 from rucola.errors import BrokerError
 from rucola.protocol import fastjson
@@ -30,6 +31,9 @@ from rucola.remoting.fairness.steps import Steps, in_turns
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
+if TYPE_CHECKING:
+    from rucola.broker.lite.life import LiteLife
+
 QUEUES_MAX = 4096
 """Largest number of queues of a topic. It is limited because pops, resets and assignments process all queues of a topic
 without a pause, at 20 µs each.
@@ -39,7 +43,8 @@ without a pause, at 20 µs each.
 class TopicManageProcessor:
     """Manages topics."""
 
-    def __init__(self, services: BrokerServices, hold: PullRequestHold) -> None:
+    def __init__(self, services: BrokerServices, hold: PullRequestHold, lite: LiteLife | None = None) -> None:
+        self._lite = lite
         self._store = services.store
         self._topics = services.topics
         self._offsets = services.offsets
@@ -100,7 +105,19 @@ class TopicManageProcessor:
             if self._topics.get(name) is not None
         ]
         written = [future for name in (topic, *retry_topics) for future in self._removal.remove(name)]
-        return answer_when_told(success(command), written)
+        answer = answer_when_told(success(command), written)
+        if self._lite is None or not self._lite.has_of(topic):
+            return answer
+        return self._lite_removed(self._lite, topic, answer)
+
+    @staticmethod
+    async def _lite_removed(lite: LiteLife, topic: str, answer: Answer | Awaitable[Answer]) -> Answer:
+        """Removes the lite topics of a deleted parent, or the offsets and readers of a deleted lite topic."""
+        if (parts := lite_parts(topic)) is not None:
+            lite.remove(["$".join(parts).encode("utf-8", "surrogateescape")])
+        await in_turns(lite.remove_parent(topic.encode("utf-8", "surrogateescape")))
+        await lite.written()
+        return await answer if isinstance(answer, Awaitable) else answer
 
     def all_topics(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 21: all topics in one response, even if the request asks for pages, as in RocketMQ."""

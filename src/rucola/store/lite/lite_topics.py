@@ -286,6 +286,10 @@ class LiteTopics:
         name = lite_name(topic)
         return name in self._ahead or self._has_messages(name)
 
+    def has_waiting(self, name: bytes) -> bool:
+        """Whether the log has a message of the lite topic whose unit follows later."""
+        return name in self._ahead
+
     def are_there(self, count: int) -> bool:
         """Whether at least ``count`` lite topics are live, as ``is_live`` says."""
         live = self.live_count

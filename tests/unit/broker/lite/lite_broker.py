@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from tests.unit.broker.stepped import Asked, SteppedBroker
 
 from rucola.broker.lite.attributes import BIND_TOPIC
 from rucola.broker.lite.offsets import LiteOffsets
+from rucola.broker.processor.topic_manage import TopicManageProcessor
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import MESSAGE_TYPE, TopicConfig
 from rucola.protocol.bodies import Body
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
 from rucola.store.lite.lite_topics import LiteTopics
 
+T = TypeVar("T")
 PARENT, GROUP = "Parent", "readers"
 
 
@@ -68,6 +74,44 @@ class LiteBroker(SteppedBroker):
         """Offsets of the oldest message of a lite topic, and after the newest."""
         self.broker.store.dispatch()
         return self.broker.store.queue_range(f"%LMQ%${parent}${lite}".encode(), 0)
+
+    def work(self, steps: Coroutine[Any, Any, T]) -> T:
+        """Runs what would be a task of the loop; returns its result."""
+        while True:
+            asyncio._set_running_loop(cast(Any, self.loop))
+            try:
+                steps.send(None)
+            except StopIteration as end:
+                return cast(T, end.value)
+            finally:
+                asyncio._set_running_loop(None)
+            self._happen()
+
+    def look(self) -> None:
+        """Looks for lite topics whose time is over."""
+        life = self.broker.running.lite_life
+        assert life is not None
+        self.broker.store.dispatch()
+        self.work(life.look())
+        self.settle()
+
+    def delete(self, topic: str) -> RemotingCommand:
+        """Deletes a topic by request."""
+        services, running = self.broker.services, self.broker.running
+        processor = TopicManageProcessor(services, running.hold, running.lite_life)
+        command = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, 1, ext_fields={"topic": topic})
+        answer = processor.delete_topic(self.connection, command)
+        self._happen()
+        if isinstance(answer, Coroutine):
+            answer = self.work(answer)
+        self.settle()
+        return cast(RemotingCommand, answer.result() if isinstance(answer, asyncio.Future) else answer)
+
+    def settle(self) -> None:
+        """Lets deletions take effect."""
+        self.broker.store.dispatch()
+        self.keep()
+        self.broker.store.dispatch()
 
     def ask_body(self, code: int, body: type[Body], fields: dict[str, object]) -> Any:
         """Sends a request that succeeds; returns the body of the response."""
