@@ -9,9 +9,10 @@ import pytest
 from tests.unit.store.stores import HOST, opened
 
 from rucola.common.message import StoreMessage
-from rucola.errors import StoreDamagedError, StoreLockedError
+from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
 from rucola.formats.light_queue import lite_topic
 from rucola.runtime.files import Files
+from rucola.store.doctor import export_queues as export_module
 from rucola.store.doctor.export_queues import ExportedQueues, export_queues
 from rucola.store.inspect.summary import store_info
 from rucola.store.message_store import MessageStore
@@ -48,7 +49,9 @@ def shown(store: MessageStore, names: int) -> list[Any]:
     return found
 
 
-def test_exported_queues_show_the_same_messages(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [export_module._UNITS_AT_ONCE, 50])
+def test_exported_queues_show_the_same_messages(tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_module, "_UNITS_AT_ONCE", at_once)
     filled(tmp_path, 450, 4)
     store = opened(tmp_path, **LIGHT)
     store.delete_lite([b"Parent$s1", b"Parent$s2"])
@@ -66,6 +69,26 @@ def test_exported_queues_show_the_same_messages(tmp_path: Path) -> None:
     assert wanted[-113] == (0, 112)
     wanted[wanted.index((112, 112))] = (0, 0)  # RocketMQ's kind of queue has no end without a message
     assert seen == wanted
+
+
+def test_many_topics_are_written_by_several_threads_and_an_error_ends_the_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = 10 * export_module._TOPICS_AT_ONCE + 3
+    filled(tmp_path, 2 * names, names)
+    seen: list[tuple[int, int]] = []
+    assert export_queues(str(tmp_path), progress=lambda *done: seen.append(done)) == ExportedQueues(names, 2 * names, 0)
+    assert seen[-1] == (names, names)
+    store = opened(tmp_path)
+    assert {store.queue_range(lite_topic(b"Parent$s%d" % number), 0) for number in range(names)} == {(0, 2)}
+    store.shutdown()
+
+    def fail(*_arguments: object) -> None:
+        raise DiskError("consumequeue", "write", "no space")
+
+    monkeypatch.setattr(export_module._Writer, "_begun", fail)
+    with pytest.raises(DiskError):
+        export_queues(str(tmp_path))
 
 
 def test_a_later_export_replaces_the_earlier_one(tmp_path: Path) -> None:
