@@ -3,6 +3,11 @@
 RocketMQ ignores ``rucola-lite``, and after a clean stop it dispatches only records behind its newest queue unit. Each
 lite topic with messages gets a directory in ``consumequeue``. The directories are not kept up to date afterwards; a
 later export replaces them.
+
+RocketMQ reads a queue that begins above offset 0 only after a part of the log has expired. Before, it takes the
+pre-filled units for messages, finds none, and skips the messages behind them (seen with 5.5.0). So as long as the log
+has its first byte, the deleted messages of a lite topic that was used again are exported, too. They are also back when
+RocketMQ builds its queues from the log.
 """
 
 from __future__ import annotations
@@ -41,11 +46,13 @@ class ExportedQueues:
         lite_topics: number of lite topics with a message.
         units: number of their units.
         empty_topics: number of lite topics without a message; RocketMQ begins them at offset 0 again.
+        deleted_back: number of lite topics whose deleted messages are back, because they have later ones.
     """
 
     lite_topics: int
     units: int
     empty_topics: int
+    deleted_back: int
 
 
 def export_queues(
@@ -83,16 +90,18 @@ def export_queues(
 def _export(files: Files, root: str, store: OfflineStore, progress: Callable[[int, int], None]) -> ExportedQueues:
     topics = LiteTopics(files, root, 1, store.log)
     if not files.exists(topics.path):
-        return ExportedQueues(0, 0, 0)
+        return ExportedQueues(0, 0, 0, 0)
     load_lite(topics, files, INT64_MAX)
     try:
-        return _write(topics, _Writer(files, root, store), progress)
+        return _write(topics, _Writer(files, root, store), store.min_offset() == 0, progress)
     finally:
         topics.close()
 
 
-def _write(topics: LiteTopics, writer: _Writer, progress: Callable[[int, int], None]) -> ExportedQueues:
-    count = units = 0
+def _write(
+    topics: LiteTopics, writer: _Writer, keeps_deleted: bool, progress: Callable[[int, int], None]
+) -> ExportedQueues:
+    count = units = returned = 0
     total = len(topics.names)
     with ThreadPoolExecutor(_THREADS, "rucola-export") as pool:
         running: deque[Future[None]] = deque()
@@ -102,9 +111,13 @@ def _write(topics: LiteTopics, writer: _Writer, progress: Callable[[int, int], N
                 queue = LiteQueue(topics, lite_topic(topics.names.name(name_id)), name_id)
                 first, end = queue.min_offset, queue.max_offset
                 count += first < end
+                if 0 < first < end and keeps_deleted:
+                    oldest = topics.min_offset(name_id, 0)
+                    returned += oldest < first
+                    first = oldest
                 units += end - first
                 if end - first > _UNITS_AT_ONCE:
-                    writer.write_long(queue)
+                    writer.write_long(queue, first)
                 else:
                     part.append(_Exported(queue.topic, first, queue.read_units(first, end - first)))
             running.append(pool.submit(writer.write, part))
@@ -113,7 +126,7 @@ def _write(topics: LiteTopics, writer: _Writer, progress: Callable[[int, int], N
             progress(min(start + _TOPICS_AT_ONCE, total), total)
         for one in running:
             one.result()
-    return ExportedQueues(count, units, total - count)
+    return ExportedQueues(count, units, total - count, returned)
 
 
 class _Exported(NamedTuple):
@@ -144,9 +157,9 @@ class _Writer:
                 plain.sync()
         queues.close()
 
-    def write_long(self, queue: LiteQueue) -> None:
-        """Replaces the directory of one lite topic, whose units are read part by part."""
-        queues, first, end = self._queues(), queue.min_offset, queue.max_offset
+    def write_long(self, queue: LiteQueue, first: int) -> None:
+        """Replaces the directory of one lite topic from the offset ``first`` on; its units are read part by part."""
+        queues, end = self._queues(), queue.max_offset
         self._remove(queues, queue.topic)
         plain = self._begun(queues, queue.topic, first)
         for offset in range(first, end, _UNITS_AT_ONCE):
