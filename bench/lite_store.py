@@ -1,8 +1,9 @@
-"""``python -m bench.lite_store [--names N] [--together M]``: what idle lite topics cost a store.
+"""``python -m bench.lite_store [--names N] [--together M] [--official]``: what idle lite topics cost a store.
 
 A store gets N lite topics with one message each; with M, each message is in M of them, and the fill is shorter. The
 store is stopped and opened again, scanned for expired topics, then killed and opened again. Each step runs in a process
-of its own. A line shows a figure and its budget.
+of its own. A line shows a figure and its budget. ``--official`` gives our store and RocketMQ's, with queues in files,
+10,000 lite topics, and compares them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ PARENTS = 8
 _DISPATCH_EVERY = 256
 _AGAIN = 20_000
 _SCAN_ROWS = 65_536
+_OFFICIAL_NAMES = 10_000
+"""RocketMQ makes a directory and a file for each; it recommends RocksDB for more."""
 _BODY = b"x" * 100
 
 
@@ -163,6 +166,29 @@ BUDGETS = {
 }
 
 
+def run_step(step: str, directory: str, names: int, together: int = 1) -> dict[str, float]:
+    """Runs a step in a process of its own; returns its figures."""
+    command = [sys.executable, "-m", "bench.lite_store", "--step", step, "--directory", directory]
+    command += ["--names", str(names), "--together", str(together)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def compare() -> None:
+    """Prints the figures of both stores."""
+    from bench.lite_official import official
+
+    with scratch_directory() as scratch:
+        ours: dict[str, float] = {}
+        for step in STEPS:
+            ours |= run_step(step, f"{scratch}/ours", _OFFICIAL_NAMES)
+        theirs = official(Path(scratch), [name_of(number) for number in range(_OFFICIAL_NAMES)], _BODY)
+    print(f"{'':<20} {'ours':>12} {'official':>12}")
+    for key, value in theirs.items():
+        print(f"{key:<20} {ours[key]:12.3f} {value:12.3f}")
+
+
 def main() -> int:
     """Runs all steps; returns 1 if a budget is not met."""
     parser = argparse.ArgumentParser(description="What idle lite topics cost a store.")
@@ -170,7 +196,11 @@ def main() -> int:
     parser.add_argument("--together", type=int, default=1, help="lite topics of each message of the fill")
     parser.add_argument("--directory", help="where the store is written; a scratch directory by default")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--official", action="store_true", help="compare 10,000 lite topics with RocketMQ's store")
     options = parser.parse_args()
+    if options.official:
+        compare()
+        return 0
     if options.step:
         print(json.dumps(STEPS[options.step](options.directory, options.names, options.together)))
         return 0
@@ -178,10 +208,7 @@ def main() -> int:
         directory = options.directory or f"{scratch}/store"
         met = True
         for step in STEPS:
-            command = [sys.executable, "-m", "bench.lite_store", "--step", step, "--directory", directory]
-            command += ["--names", str(options.names), "--together", str(options.together)]
-            done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-            for key, value in json.loads(done.stdout).items():
+            for key, value in run_step(step, directory, options.names, options.together).items():
                 budget = BUDGETS.get(key)
                 met = met and (budget is None or value <= budget)
                 print(f"{key:<20} {value:12.3f}" + (f"   <= {budget:g}" if budget is not None else ""))

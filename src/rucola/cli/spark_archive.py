@@ -73,6 +73,9 @@ def archive(
     record: Annotated[
         bool, typer.Option("--record", help="Add a column, named record, with the stored bytes of each message.")
     ] = False,
+    lite: Annotated[
+        bool, typer.Option("--lite", help="Add columns liteTopic and liteOffset; they are null in older rows.")
+    ] = False,
     decode: Annotated[
         str | None, typer.Option("--decode", metavar="FORMAT", help="Decode bodies: json, avro, protobuf or string.")
     ] = None,
@@ -104,13 +107,13 @@ def archive(
 
     every_s = None if every is None else seconds("--every", every)
     on_step = partial(_say_step, json)
-    needless = topic or namesrv or record or decode or integer_times or skip_lost
+    needless = topic or namesrv or record or lite or decode or integer_times or skip_lost
     where = {"format": format, "catalog": catalog, "identifier": identifier}
     if raw and (needless or store is None):
         raise ConfigError(
             "--raw",
             "given",
-            "only with --store, and without --topic, --namesrv, --record, --decode and --skip-lost",
+            "only with --store, and without --topic, --namesrv, --record, --lite, --decode and --skip-lost",
         )
     with session(master, no_spark) as spark:
         if raw and store is not None:
@@ -131,6 +134,7 @@ def archive(
                 on_step=on_step,
                 broker_name=broker_name,
                 fail_on_data_loss=not skip_lost,
+                include_lite=lite,
                 **where,
             )
     say(json, f"{count:,} {'rows' if raw else 'messages'} archived", {"archived": count})

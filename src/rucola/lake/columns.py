@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rucola.arrow.read_options import ReadOptions
-from rucola.arrow.schema import all_columns
+from rucola.arrow.schema import LITE_COLUMNS, all_columns
 from rucola.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DAY = "storeDay"
 """The column by which tables are partitioned besides the topic: the day of the store time, UTC."""
+_JSON_TYPES = {"string": "string", "bigint": "long"}
 LIFE = "life"
 """The column with the number of the queue's life: 0, or more if the topic was deleted and created again."""
 
@@ -94,9 +95,17 @@ def nullable(kind: Any) -> Any:
     return [nullable(one) for one in kind] if isinstance(kind, list) else kind
 
 
+def has_lite(schema: dict[str, Any]) -> bool:
+    """Whether a table has the columns of lite topics; fields of bodies may have their names, but hardly both."""
+    types = {field["name"]: _plain(field["type"]) for field in schema["fields"]}
+    return all(types.get(column.name) == _JSON_TYPES[column.ddl_type] for column in LITE_COLUMNS)
+
+
 def typed_names(schema: dict[str, Any], options: ReadOptions) -> list[str]:
     """The columns of a table that come from the bodies."""
     known = {column.name for column in all_columns(options)} | {DAY, LIFE, "record"}
+    if has_lite(schema):
+        known |= {column.name for column in LITE_COLUMNS}
     return [field["name"] for field in schema["fields"] if field["name"] not in known]
 
 

@@ -219,6 +219,7 @@ TEXTS = st.text(st.sampled_from("ab\ud7ff\ue000\U0010ffffé"), max_size=4)
 def test_a_prefix_is_a_range_of_texts(prefix: str, name: str) -> None:
     found = starts_with(prefix)
     assert (found.least <= name and (found.below is None or name < found.below)) == name.startswith(prefix)
+    assert found.below is None or found.below.encode()  # Arrow takes no surrogates
 
 
 def test_conditions_together() -> None:

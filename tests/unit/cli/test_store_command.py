@@ -103,7 +103,9 @@ def test_lite_topics_are_folded_and_exported(tmp_path: Path, capsys: pytest.Capt
     assert len(lines(capsys, "ls", tmp_path)) == 1
     assert lines(capsys, "info", tmp_path)[0]["lite_topics"] == 30
     assert "30 in rucola-lite, for RocketMQ: rucola store export-queues" in text(capsys, "info", tmp_path)
-    assert lines(capsys, "export-queues", tmp_path) == [{"lite_topics": 30, "units": 30, "empty_topics": 0}]
+    assert lines(capsys, "export-queues", tmp_path) == [
+        {"lite_topics": 30, "units": 30, "empty_topics": 0, "deleted_back": 0}
+    ]
     assert len(lines(capsys, "ls", tmp_path)) == 1
     assert "30 in rucola-lite, 30 in consume queues" in text(capsys, "ls", tmp_path)
     with_topics(tmp_path)
@@ -667,3 +669,24 @@ def test_one_lite_topic_is_printed_and_searched(tmp_path: Path, capsys: pytest.C
     assert [b64decode(found["body"]) for found in lines(capsys, "grep", tmp_path, *one)] == bodies
     assert main(["store", "cat", str(tmp_path), "--topic", "T", "--lite-topic", "nobody"]) == 2
     assert "the store keeps none" in capsys.readouterr().err
+
+
+def test_messages_without_a_unit_yet_are_found_by_a_scan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def put(first: int) -> None:
+        writer = opened(tmp_path / "store", enable_lmq=True, enable_multi_dispatch=True)
+        for number in range(first, first + 3):
+            names = b"INNER_MULTI_DISPATCH\x01%LMQ%$T$s7\x02"
+            writer.put_message(StoreMessage(b"T", 0, b"body %d" % number, names, 1, HOST))
+        writer.dispatch()
+        writer.shutdown()
+
+    put(0)
+    for part in ("rucola-lite", "rucola-watermark"):
+        source = tmp_path / "store" / part
+        shutil.copytree(source, tmp_path / part) if source.is_dir() else shutil.copy(source, tmp_path / part)
+    put(3)
+    shutil.rmtree(tmp_path / "store/rucola-lite")
+    for part in ("rucola-lite", "rucola-watermark"):
+        shutil.move(tmp_path / part, tmp_path / "store" / part)
+    found = lines(capsys, "grep", tmp_path / "store", "--topic", "T", "--lite-topic", "s7")
+    assert [b64decode(one["body"]) for one in found] == [b"body %d" % number for number in range(6)]

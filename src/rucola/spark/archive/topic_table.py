@@ -20,7 +20,7 @@ from rucola.arrow.reading import open_catalog
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
 from rucola.lake.archiver import snapshot_of
-from rucola.lake.columns import DAY, LIFE, typed_names
+from rucola.lake.columns import DAY, LIFE, has_lite, typed_names
 from rucola.lake.continuation import continuation
 from rucola.lake.file_rows import completed, joined_rows
 from rucola.lake.labels import Label, Labels
@@ -176,11 +176,18 @@ def _file_reader(place: Place, schema: StructType, files: Sequence[DataFile]) ->
 
 
 def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOptions:
-    """Returns ``options``, with ``properties_as_map`` and ``include_record`` set to match the columns of the table."""
+    """Returns ``options``, with ``properties_as_map``, ``include_record`` and ``include_lite`` set to match the columns
+    of the table.
+    """
     if schema is None:
         return options
     types = {field["name"]: field["type"] for field in schema["fields"]}
-    return replace(options, properties_as_map=isinstance(types["properties"], dict), include_record="record" in types)
+    return replace(
+        options,
+        properties_as_map=isinstance(types["properties"], dict),
+        include_record="record" in types,
+        include_lite=has_lite(schema),
+    )
 
 
 def _plan(table: TableLog, options: ReadOptions) -> _Plan:

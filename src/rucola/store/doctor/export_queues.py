@@ -3,26 +3,39 @@
 RocketMQ ignores ``rucola-lite``, and after a clean stop it dispatches only records behind its newest queue unit. Each
 lite topic with messages gets a directory in ``consumequeue``. The directories are not kept up to date afterwards; a
 later export replaces them.
+
+RocketMQ reads a queue that begins above offset 0 only after a part of the log has expired. Before, it takes the
+pre-filled units for messages, finds none, and skips the messages behind them (seen with 5.5.0). So as long as the log
+has its first byte, the deleted messages of a lite topic that was used again are exported, too. They are also back when
+RocketMQ builds its queues from the log.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rucola.common.numbers import INT64_MAX
 from rucola.errors import StoreDamagedError
+from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.formats.light_queue import lite_topic
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_queue import LiteQueue
 from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.places import hold_store
+from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.recovery.lite_recovery import load_lite
 
 _UNITS_AT_ONCE = 4096
-_OPEN_MAX = 256
+_TOPICS_AT_ONCE = 32
+_THREADS = 8
+_WAITING_MAX = 2 * _THREADS
+"""Parts that wait for a thread; more would only fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +46,13 @@ class ExportedQueues:
         lite_topics: number of lite topics with a message.
         units: number of their units.
         empty_topics: number of lite topics without a message; RocketMQ begins them at offset 0 again.
+        deleted_back: number of lite topics whose deleted messages are back, because they have later ones.
     """
 
     lite_topics: int
     units: int
     empty_topics: int
+    deleted_back: int
 
 
 def export_queues(
@@ -75,38 +90,95 @@ def export_queues(
 def _export(files: Files, root: str, store: OfflineStore, progress: Callable[[int, int], None]) -> ExportedQueues:
     topics = LiteTopics(files, root, 1, store.log)
     if not files.exists(topics.path):
-        return ExportedQueues(0, 0, 0)
+        return ExportedQueues(0, 0, 0, 0)
     load_lite(topics, files, INT64_MAX)
-    queues = ConsumeQueueStore(files, root, store.queue_options(), store.log)
-    count = units = 0
+    try:
+        return _write(topics, _Writer(files, root, store), store.min_offset() == 0, progress)
+    finally:
+        topics.close()
+
+
+def _write(
+    topics: LiteTopics, writer: _Writer, keeps_deleted: bool, progress: Callable[[int, int], None]
+) -> ExportedQueues:
+    count = units = returned = 0
     total = len(topics.names)
-    for name_id in range(total):
-        topic = lite_topic(topics.names.name(name_id))
+    with ThreadPoolExecutor(_THREADS, "rucola-export") as pool:
+        running: deque[Future[None]] = deque()
+        for start in range(0, total, _TOPICS_AT_ONCE):
+            part: list[_Exported] = []
+            for name_id in range(start, min(start + _TOPICS_AT_ONCE, total)):
+                queue = LiteQueue(topics, lite_topic(topics.names.name(name_id)), name_id)
+                first, end = queue.min_offset, queue.max_offset
+                count += first < end
+                if 0 < first < end and keeps_deleted:
+                    oldest = topics.min_offset(name_id, 0)
+                    returned += oldest < first
+                    first = oldest
+                units += end - first
+                if end - first > _UNITS_AT_ONCE:
+                    writer.write_long(queue, first)
+                else:
+                    part.append(_Exported(queue.topic, first, queue.read_units(first, end - first)))
+            running.append(pool.submit(writer.write, part))
+            while len(running) > _WAITING_MAX or (running and running[0].done()):
+                running.popleft().result()
+            progress(min(start + _TOPICS_AT_ONCE, total), total)
+        for one in running:
+            one.result()
+    return ExportedQueues(count, units, total - count, returned)
+
+
+class _Exported(NamedTuple):
+    """The units of a lite topic from the offset ``first`` on; without units, its directory is removed."""
+
+    topic: bytes
+    first: int
+    units: bytearray
+
+
+class _Writer:
+    """Writes consume queues. Several threads may call ``write``: most of the time goes by in syncs of single files."""
+
+    def __init__(self, files: Files, root: str, store: OfflineStore) -> None:
+        self._files = files
+        self._root = root
+        self._log = store.log
+        self._options = store.queue_options()
+
+    def write(self, part: list[_Exported]) -> None:
+        """Replaces the directories of some lite topics."""
+        queues = self._queues()
+        for topic, first, units in part:
+            self._remove(queues, topic)
+            if units:
+                plain = self._begun(queues, topic, first)
+                plain.put_units(units, len(units) // UNIT_BYTES)
+                plain.sync()
+        queues.close()
+
+    def write_long(self, queue: LiteQueue, first: int) -> None:
+        """Replaces the directory of one lite topic from the offset ``first`` on; its units are read part by part."""
+        queues, end = self._queues(), queue.max_offset
+        self._remove(queues, queue.topic)
+        plain = self._begun(queues, queue.topic, first)
+        for offset in range(first, end, _UNITS_AT_ONCE):
+            count = min(_UNITS_AT_ONCE, end - offset)
+            plain.put_units(queue.read_units(offset, count), count)
+        plain.sync()
+        queues.close()
+
+    def _queues(self) -> ConsumeQueueStore:
+        return ConsumeQueueStore(self._files, self._root, self._options, self._log)
+
+    def _remove(self, queues: ConsumeQueueStore, topic: bytes) -> None:
         directory = queues.factory.topic_directory(topic)
-        if files.exists(directory):
-            files.remove_tree(directory)
-            files.sync_directory(directory.rpartition("/")[0])
-        queue = LiteQueue(topics, topic, name_id)
-        if queue.min_offset < queue.max_offset:
-            count += 1
-            units += _write(queue, queues, topic)
-        if name_id % _OPEN_MAX == _OPEN_MAX - 1:
-            queues.close()
-            progress(name_id + 1, total)
-    queues.close()
-    topics.close()
-    progress(total, total)
-    return ExportedQueues(count, units, total - count)
+        if self._files.exists(directory):
+            self._files.remove_tree(directory)
+            self._files.sync_directory(directory.rpartition("/")[0])
 
-
-def _write(queue: LiteQueue, queues: ConsumeQueueStore, topic: bytes) -> int:
-    """Writes the units of a lite topic; returns their number."""
-    first, end = queue.min_offset, queue.max_offset
-    plain = queues.get(topic, 0)
-    if first:
-        plain.begin_at(first)
-    for offset in range(first, end, _UNITS_AT_ONCE):
-        part = min(_UNITS_AT_ONCE, end - offset)
-        plain.put_units(queue.read_units(offset, part), part)
-    plain.sync()
-    return end - first
+    def _begun(self, queues: ConsumeQueueStore, topic: bytes, first: int) -> ConsumeQueue:
+        plain = queues.get(topic, 0)
+        if first:
+            plain.begin_at(first)
+        return plain

@@ -43,14 +43,13 @@ def build_lite(files: Files, job: RebuildJob, scans: Sequence[str], target: str)
     Args:
         scans: paths of the files with the entries of all segments, in the order of the log.
         job: its ``lite_sources`` are the stores whose counters are kept.
-        target: an existing directory; what an earlier attempt left there is removed.
+        target: a directory without lite topics.
 
     Raises:
         DiskError: a file cannot be read or written.
     """
     log = LogReader(SegmentList(files, f"{job.root}/commitlog", 1, writable=False))
     topics = LiteTopics(files, target, job.config.consume_queue_segment_bytes // UNIT_BYTES, log)
-    files.remove_tree(topics.path)
     files.make_directory(f"{topics.path}/units")
     files.replace_file(f"{topics.path}/names", b"")
     for path in scans:

@@ -32,6 +32,7 @@ UNITS_MAX = 512 * 1024
 """Largest number of units in a part; a part of this size takes 20 MiB of memory."""
 _QUEUES_MAX = 64 * 1024
 _KEYS_BYTES = 1 << 20
+_LITE_BYTES = 1 << 20
 _DAMAGED = "restore the file from a copy, salvage the store, or start the broker with --quarantine to serve the rest"
 
 Run = tuple[int, int, int]
@@ -199,7 +200,7 @@ class SegmentScan:
                 self._skipped += 1
             else:
                 self._light.setdefault(entry.name, []).append(entry)
-        if self._lite is not None and len(self._lite_waiting) >= _KEYS_BYTES:
+        if self._lite is not None and len(self._lite_waiting) >= _LITE_BYTES:
             self._lite.write(self._lite_waiting)
             self._lite_waiting.clear()
 

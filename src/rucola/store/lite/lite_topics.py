@@ -246,11 +246,15 @@ class LiteTopics:
         name_id = self.names.find(lite_name(topic))
         return None if name_id < 0 else LiteQueue(self, topic, name_id)
 
-    def min_offset(self, name_id: int) -> int:
+    def min_offset(self, name_id: int, start: int | None = None) -> int:
         """Returns the offset of the oldest message that is neither deleted nor expired; the next offset if there is
         none.
+
+        Args:
+            start: first offset that counts as not deleted; None for that of the topic.
         """
-        columns, start, log_min = self.columns, self.columns.starts[name_id], self._log.min_offset
+        columns, log_min = self.columns, self._log.min_offset
+        start = columns.starts[name_id] if start is None else start
         cell = columns.lasts[name_id] - 1
         unit = self.units.unit(cell) if cell >= 0 else None
         if unit is None or unit.queue_offset < start or unit.physical_offset < log_min:

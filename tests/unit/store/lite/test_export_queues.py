@@ -9,9 +9,10 @@ import pytest
 from tests.unit.store.stores import HOST, opened
 
 from rucola.common.message import StoreMessage
-from rucola.errors import StoreDamagedError, StoreLockedError
+from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
 from rucola.formats.light_queue import lite_topic
 from rucola.runtime.files import Files
+from rucola.store.doctor import export_queues as export_module
 from rucola.store.doctor.export_queues import ExportedQueues, export_queues
 from rucola.store.inspect.summary import store_info
 from rucola.store.message_store import MessageStore
@@ -34,10 +35,10 @@ def put(store: MessageStore, messages: int, names: int) -> None:
     store.dispatch()
 
 
-def shown(store: MessageStore, names: int) -> list[Any]:
+def shown(store: MessageStore, *numbers: int) -> list[Any]:
     """What a consumer sees of each lite topic."""
     found: list[Any] = []
-    for number in range(names):
+    for number in numbers:
         topic = lite_topic(b"Parent$s%d" % number)
         low, high = store.queue_range(topic, 0)
         found.append((low, high))
@@ -48,32 +49,80 @@ def shown(store: MessageStore, names: int) -> list[Any]:
     return found
 
 
-def test_exported_queues_show_the_same_messages(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [export_module._UNITS_AT_ONCE, 50])
+def test_exported_queues_show_the_same_messages(tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_module, "_UNITS_AT_ONCE", at_once)
     filled(tmp_path, 450, 4)
     store = opened(tmp_path, **LIGHT)
     store.delete_lite([b"Parent$s1", b"Parent$s2"])
     store._keeper.look_soon()
     put(store, 2, 2)
     store.shutdown()
-    assert export_queues(str(tmp_path)) == ExportedQueues(3, 227, 1)
-    store = opened(tmp_path, **LIGHT)
-    wanted = shown(store, 4)
+    expired = sorted((tmp_path / "commitlog").iterdir())[0]
+    aside = expired.rename(tmp_path / "aside")
+    result = export_queues(str(tmp_path))
+    assert (result.lite_topics, result.empty_topics, result.deleted_back) == (3, 1, 0)
+    compare(tmp_path)
+    aside.rename(expired)
+
+
+def compare(path: Path, returned: bool = False) -> None:
+    """Compares what RocketMQ will see with what our broker shows; ``returned``: s1 has its deleted messages again."""
+    store = opened(path, **LIGHT)
+    wanted, living = shown(store, 0, 2, 3), shown(store, 1)
     store.shutdown()
-    store = opened(tmp_path)
+    store = opened(path)
     assert store.lite is None
-    seen = shown(store, 4)
+    seen, revived = shown(store, 0, 2, 3), shown(store, 1)
     store.shutdown()
-    assert wanted[-113] == (0, 112)
     wanted[wanted.index((112, 112))] = (0, 0)  # RocketMQ's kind of queue has no end without a message
     assert seen == wanted
+    assert living[0] == (113, 114)
+    assert revived[0] == ((0, 114) if returned else (113, 114))
+    assert revived[-1:] == living[1:]
+
+
+def test_while_the_log_has_its_first_byte_deleted_messages_come_along(tmp_path: Path) -> None:
+    filled(tmp_path, 450, 4)
+    store = opened(tmp_path, **LIGHT)
+    store.delete_lite([b"Parent$s1", b"Parent$s2"])
+    store._keeper.look_soon()
+    put(store, 2, 2)
+    store.shutdown()
+    assert export_queues(str(tmp_path)) == ExportedQueues(3, 114 + 114 + 112, 1, 1)
+    compare(tmp_path, returned=True)
+
+
+def test_many_topics_are_written_by_several_threads_and_an_error_ends_the_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = 10 * export_module._TOPICS_AT_ONCE + 3
+    filled(tmp_path, 2 * names, names)
+    seen: list[tuple[int, int]] = []
+    assert export_queues(str(tmp_path), progress=lambda *done: seen.append(done)) == ExportedQueues(
+        names, 2 * names, 0, 0
+    )
+    assert seen[-1] == (names, names)
+    store = opened(tmp_path)
+    assert {store.queue_range(lite_topic(b"Parent$s%d" % number), 0) for number in range(names)} == {(0, 2)}
+    store.shutdown()
+
+    def fail(*_arguments: object) -> None:
+        raise DiskError("consumequeue", "write", "no space")
+
+    filled(tmp_path / "small", 3, 3)
+    monkeypatch.setattr(export_module._Writer, "_begun", fail)
+    for path in (tmp_path, tmp_path / "small"):
+        with pytest.raises(DiskError):
+            export_queues(str(path))
 
 
 def test_a_later_export_replaces_the_earlier_one(tmp_path: Path) -> None:
     filled(tmp_path, 20, 4)
     assert export_queues(str(tmp_path)).units == 20
     filled(tmp_path, 20, 5)
-    assert export_queues(str(tmp_path)) == ExportedQueues(5, 40, 0)
-    assert export_queues(str(tmp_path)) == ExportedQueues(5, 40, 0)
+    assert export_queues(str(tmp_path)) == ExportedQueues(5, 40, 0, 0)
+    assert export_queues(str(tmp_path)) == ExportedQueues(5, 40, 0, 0)
     store = OfflineStore(str(tmp_path))
     found = store.queue_range("%LMQ%$Parent$s0", 0)
     assert (found.min_offset, found.max_offset) == (0, 9)
@@ -101,4 +150,4 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
 
 def test_a_store_without_lite_topics(tmp_path: Path) -> None:
     opened(tmp_path).shutdown()
-    assert export_queues(str(tmp_path)) == ExportedQueues(0, 0, 0)
+    assert export_queues(str(tmp_path)) == ExportedQueues(0, 0, 0, 0)

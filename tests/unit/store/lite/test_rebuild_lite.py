@@ -17,12 +17,14 @@ from rucola.formats.lite import LITE_UNIT_BYTES, LiteUnit, decode_unit, encode_u
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.doctor import rebuild as rebuild_module
+from rucola.store.doctor import rebuild_lite, rebuild_scan
 from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.repair import repair, undo
 from rucola.store.doctor.salvage import salvage
 from rucola.store.lite.lite_names import LiteNames
 from rucola.store.lite.lite_table import LiteColumns, encode_parts, read_table, write_table
 from rucola.store.message_store import MessageStore
+from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.verify.check import verify
 from rucola.store.verify.findings import FindingKind
 
@@ -112,7 +114,11 @@ def damage_a_unit(store: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [keep, lose_units, damage_a_unit])
-def test_a_rebuild_keeps_what_no_record_tells(before: Callable[[Path], None], store: Path, expected: Queues) -> None:
+def test_a_rebuild_keeps_what_no_record_tells(
+    before: Callable[[Path], None], store: Path, expected: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuild_scan, "_LITE_BYTES", 100)
+    monkeypatch.setattr(rebuild_lite, "_READ_BYTES", 70)
     before(store)
     report = rebuild(str(store), options=OPTIONS)
     assert (report.lite_topics, report.published) == (NAMES, True)
@@ -162,6 +168,16 @@ def test_counters_outlive_the_expired_log(store: Path, expected: Queues) -> None
         name: queue[0][1] for name, queue in expected.items()
     }
     assert found["s0"][0][0] > 0
+    offline = OfflineStore(str(store))
+    view = offline.lite_view()
+    assert view is not None
+    places = view.records([lite_topic(b"Parent$s0"), lite_topic(b"Parent$nobody")])
+    assert places is not None
+    assert len(places) == len(found["s0"][1])
+    assert places[0][0] >= offline.min_offset() > 0
+    assert view.records([lite_topic(b"Parent$s0")], most=len(places) - 1) is None
+    view.close()
+    offline.close()
 
 
 def test_a_rebuild_that_was_interrupted_begins_the_lite_topics_again(
