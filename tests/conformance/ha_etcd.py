@@ -2,8 +2,8 @@
 
 etcd answers the calls of ``tests/unit/controller/etcd_script.py`` as recorded, so the tests' model of it is right. Then
 two controllers lead in turn: the leader stops, its process is stopped and goes on, etcd is killed and started again, is
-stopped for longer than a lease, is compacted, and is set up anew. Exit status: 0 if all checks passed, 1 if one failed,
-2 if the set-up failed. ``--record`` writes the recording.
+stopped for longer than a lease, is compacted, is set up anew, and asks for certificate and password. Exit status: 0 if
+all checks passed, 1 if one failed, 2 if the set-up failed. ``--record`` writes the recording.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import asyncio
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.conformance.certificates import AUTHORITY, CERTIFICATE, KEY, make_certificate, make_certificates
 from tests.conformance.replica import Checks, exit_status
 from tests.unit.controller.etcd_script import answers
 from tools.peers.etcd import Etcd
@@ -24,6 +27,7 @@ from rucola.controller import Controller, ControllerConfig
 from rucola.controller.http_gateway import HttpGateway, endpoints_of
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.client import RemotingClient
+from rucola.runtime.tls import client_context
 
 RECORDING = Path(__file__).resolve().parents[1] / "golden" / "etcd" / "calls.json"
 BOTH = {"clusterName": "c", "brokerName": "a"}
@@ -158,6 +162,43 @@ async def anew(checks: Checks) -> None:
         await pair.stop()
 
 
+async def guarded(checks: Checks, folder: Path) -> None:
+    """Lets a controller be a user of an etcd that asks for a certificate and a password."""
+    make_certificates(folder)
+    make_certificate(folder, "client.pem", "client.key", "/O=controllers")
+    with Etcd(folder) as etcd:
+        authority, certificate, key = (str(folder / name) for name in (AUTHORITY, "client.pem", "client.key"))
+        config = ControllerConfig(
+            etcd_endpoints=etcd.url,
+            listen_port=0,
+            etcd_trust_cert_path=authority,
+            etcd_cert_path=certificate,
+            etcd_key_path=key,
+        )
+        named = replace(config, etcd_cert_path=str(folder / CERTIFICATE), etcd_key_path=str(folder / KEY))
+        gateway = HttpGateway(endpoints_of(etcd.url), 10.0, tls=client_context(authority, certificate, key))
+        await gateway.call("/v3/auth/user/add", {"name": "root", "password": "a secret"})
+        await gateway.call("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        await gateway.call("/v3/auth/enable", {})
+        for what, settings, expected in (
+            ("a controller without password is refused", config, "refused"),
+            ("a wrong password is refused", replace(config, etcd_user="root", etcd_password="other"), "refused"),
+            ("a certificate with a name is refused", named, "CommonName"),
+            ("no certificate is refused", replace(config, etcd_cert_path="", etcd_key_path=""), "did not answer"),
+            ("a user with a certificate leads", replace(config, etcd_user="root", etcd_password="a secret"), ""),
+        ):
+            controller = Controller(settings)
+            await controller.start()
+            began = time.monotonic()
+            while not (controller.leadership.term or controller.leadership.error) and time.monotonic() - began < WAIT_S:
+                await asyncio.sleep(0.02)
+            error = controller.leadership.error
+            checks.check(what, (expected in error, controller.leadership.term is not None), (True, not expected))
+            print(f"     {error}" if error else "     it leads", flush=True)
+            await controller.shutdown()
+        await gateway.close()
+
+
 def main(arguments: list[str]) -> int:
     """Compares the answers, then plays the scenarios."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.ha_etcd", description=__doc__)
@@ -173,6 +214,8 @@ def main(arguments: list[str]) -> int:
             checks.check("etcd answers as recorded", found, json.loads(RECORDING.read_text()))
             asyncio.run(played(etcd, checks))
         asyncio.run(anew(checks))
+        with TemporaryDirectory(prefix="rucola-etcd-tls-") as folder:
+            asyncio.run(guarded(checks, Path(folder)))
 
     return exit_status(play)
 

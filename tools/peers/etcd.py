@@ -45,14 +45,19 @@ def etcd_program() -> str:
 class Etcd:
     """One member on free ports of 127.0.0.1, with a directory of its own; use it as ``with``.
 
+    Args:
+        certificates: folder with certificates that ``make_certificates`` has made, for TLS with certificates of both
+            sides; None for none.
+
     Attributes:
         url: where it serves clients.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, certificates: Path | None = None) -> None:
+        self._certificates = certificates
         self._directory = Path(tempfile.mkdtemp(prefix="rucola-etcd-"))
         self._port, self._peer_port = free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
+        self.url = f"{'http' if certificates is None else 'https'}://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -72,6 +77,10 @@ class Etcd:
         command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", f"default={peer}", "--initial-cluster-token", f"t{time.time_ns()}"]
+        if self._certificates is not None:
+            command += ["--cert-file", str(self._certificates / "server.pem"), "--client-cert-auth"]
+            command += ["--key-file", str(self._certificates / "server.key")]
+            command += ["--trusted-ca-file", str(self._certificates / "authority.pem")]
         with (self._directory / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._directory)
         wait_for_port(self._port)

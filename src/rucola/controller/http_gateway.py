@@ -266,7 +266,7 @@ def _result(endpoint: Endpoint, path: str, status: int, answer: bytes) -> dict[s
     if status == 200 and isinstance(found, dict) and "error" not in found:
         return found
     if not isinstance(found, dict):
-        text = answer[:80].decode("utf-8", "replace")
+        text = answer[:200].decode("utf-8", "replace")
         raise EtcdError(endpoint.url, path, f"HTTP status {status}, and not JSON: {text!r}")
     # A stream, such as that of a renewal, has its error one level deeper.
     refusal = found["error"] if isinstance(found.get("error"), dict) else found
