@@ -85,6 +85,8 @@ CAMPAIGNS = {
             "tests.conformance.ha_master --control",
             "tests.conformance.ha_slave",
             "tests.conformance.acting",
+            "tests.conformance.ha_etcd",
+            "tests.conformance.ha_controller",
             "tests.conformance.run",
             "tests.conformance.cluster",
             "tests.conformance.python_client",

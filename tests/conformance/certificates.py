@@ -13,15 +13,20 @@ AUTHORITY, CERTIFICATE, KEY = "authority.pem", "server.pem", "server.key"
 
 def make_certificates(folder: Path) -> None:
     """Makes a certificate authority, and a certificate for 127.0.0.1."""
+    _openssl(folder, "-keyout", "authority.key", "-out", AUTHORITY, "-subj", "/CN=authority")
+    make_certificate(folder, CERTIFICATE, KEY, "/CN=server")
+
+
+def make_certificate(folder: Path, certificate: str, key: str, subject: str) -> None:
+    """Makes a certificate for 127.0.0.1 with ``subject``, such as ``/CN=server``; the authority in ``folder`` signs it."""
+    signed = ["-CA", AUTHORITY, "-CAkey", "authority.key", "-addext", "basicConstraints=critical,CA:FALSE"]
+    signed += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    _openssl(folder, "-keyout", key, "-out", certificate, "-subj", subject, *signed)
+
+
+def _openssl(folder: Path, *arguments: str) -> None:
     openssl = need("openssl", "install OpenSSL to make certificates for the tests")
-    common = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    authority = ["-keyout", "authority.key", "-out", AUTHORITY, "-subj", "/CN=authority"]
-    server = ["-keyout", KEY, "-out", CERTIFICATE, "-subj", "/CN=server", "-CA", AUTHORITY]
-    server += ["-CAkey", "authority.key", "-addext", "basicConstraints=critical,CA:FALSE"]
-    server += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    for arguments in (authority, server):
-        done = subprocess.run(
-            [*common, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60
-        )
-        if done.returncode:
-            raise PeerError(f"openssl failed: {done.stderr[-500:]}")
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        raise PeerError(f"openssl failed: {done.stderr[-500:]}")

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 NOT_LEADER = "The controller is not in leader state"
 _TRIES = 3
 """How often a decision is made anew because somebody else has changed the group."""
+_GROUPS_A_TURN = 64
+"""How many groups are read in one turn of the event loop."""
 Decide = Callable[[BrokerGroup | None], Decision]
 
 
@@ -83,8 +85,10 @@ class GroupStore:
         self._known.clear()
         self._damaged.clear()
         self._doubtful.clear()
-        for each in found:
+        for number, each in enumerate(found):
             self._adopt(each.key.removeprefix(self._prefix), each)
+            if number % _GROUPS_A_TURN == 0:
+                await asyncio.sleep(0)
 
     def get(self, name: str) -> BrokerGroup | None:
         """A group as this controller knows it; None if there is none.

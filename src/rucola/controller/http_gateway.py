@@ -208,7 +208,7 @@ class _Connection:
     @property
     def is_ended(self) -> bool:
         """Whether the member has closed it."""
-        return self._reader.at_eof() or self._writer.is_closing()
+        return self._reader.at_eof() or self._reader.exception() is not None or self._writer.is_closing()
 
     @property
     def is_reusable(self) -> bool:
@@ -232,7 +232,10 @@ class _Connection:
         while True:
             found = self._protocol.next_event()
             if found is h11.NEED_DATA:
-                self._protocol.receive_data(await self._reader.read(_READ_BYTES))
+                data = await self._reader.read(_READ_BYTES)
+                if not data:
+                    raise _AnswerError("the connection was closed")
+                self._protocol.receive_data(data)
             elif isinstance(found, h11.Response):
                 status = found.status_code
             elif isinstance(found, h11.Data):
@@ -243,8 +246,6 @@ class _Connection:
                 if self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE:
                     self._protocol.start_next_cycle()
                 return status, bytes(body)
-            elif isinstance(found, h11.ConnectionClosed):
-                raise _AnswerError("the connection was closed")
 
     def close(self) -> None:
         """Closes it at once."""
@@ -265,7 +266,7 @@ def _result(endpoint: Endpoint, path: str, status: int, answer: bytes) -> dict[s
     if status == 200 and isinstance(found, dict) and "error" not in found:
         return found
     if not isinstance(found, dict):
-        text = answer[:80].decode("utf-8", "replace")
+        text = answer[:200].decode("utf-8", "replace")
         raise EtcdError(endpoint.url, path, f"HTTP status {status}, and not JSON: {text!r}")
     # A stream, such as that of a renewal, has its error one level deeper.
     refusal = found["error"] if isinstance(found.get("error"), dict) else found

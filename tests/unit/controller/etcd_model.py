@@ -32,6 +32,7 @@ class Write(NamedTuple):
     value: bytes | None
     leader: Entry | None
     writer: str
+    at_s: float
 
 
 class EtcdModel:
@@ -154,7 +155,7 @@ class EtcdModel:
 
     def _note(self, key: bytes, value: bytes | None) -> None:
         leader = self.entries.get(self._leader_key)
-        self.history.append(Write(self.revision, key.decode(), value, leader, self._writer))
+        self.history.append(Write(self.revision, key.decode(), value, leader, self._writer, self._monotonic()))
 
     def _grant(self, body: Mapping[str, Any]) -> dict[str, Any]:
         self._next_lease += 1

@@ -17,7 +17,7 @@ from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ha" / "controller"
-BOTH = {"clusterName": "c", "brokerName": "a"}
+BOTH: dict[str, Any] = {"clusterName": "c", "brokerName": "a"}
 GROUP_KEY = "/rucola/controller/groups/a"
 
 
@@ -54,7 +54,12 @@ def test_a_group_registers_as_at_the_official_controller() -> None:
             await asyncio.sleep(11)
             before_2 = [step for step in rest if step["t"] < 7000]
             await check(scene, before_2, addresses)
-            fields = {**BOTH, "brokerId": "2", "brokerAddr": "127.0.0.1:20650", "heartbeatTimeoutMills": "10000"}
+            fields: dict[str, Any] = {
+                **BOTH,
+                "brokerId": "2",
+                "brokerAddr": "127.0.0.1:20650",
+                "heartbeatTimeoutMills": "10000",
+            }
             assert (await scene.ask(904, **fields)).code == 0
             await check(scene, [step for step in rest if step["t"] > 7000], addresses)
 
@@ -106,7 +111,13 @@ def test_only_the_leader_answers_and_the_others_name_it() -> None:
             first, second = scene.controllers
             await scene.until(lambda: len(first.leadership.peers) == 2 and second.leadership.leader is not None)
             for code in (1001, 1002, 1003, 1004, 1006, 1011, 1012, 1013):
-                fields = {**BOTH, "masterBrokerId": 1, "masterEpoch": 1, "brokerId": 1, "brokerAddress": "x:1"}
+                fields: dict[str, Any] = {
+                    **BOTH,
+                    "masterBrokerId": 1,
+                    "masterEpoch": 1,
+                    "brokerId": 1,
+                    "brokerAddress": "x:1",
+                }
                 fields |= {"appliedBrokerId": 1, "registerCheckCode": "x:1;1"}
                 body = (
                     {"syncStateSet": [1], "syncStateSetEpoch": 1} if code == 1001 else ["a"] if code == 1006 else None
@@ -304,7 +315,7 @@ def test_what_is_not_a_group_is_left_alone_and_the_other_groups_go_on() -> None:
         async with Scene() as scene:
             other = await scene.broker(1, name="b")
             scene.etcd.put(GROUP_KEY, b'{"of": "another program"}')
-            fields = {**BOTH, "appliedBrokerId": 1, "registerCheckCode": "x:1;1"}
+            fields: dict[str, Any] = {**BOTH, "appliedBrokerId": 1, "registerCheckCode": "x:1;1"}
             for _ in range(2):
                 answer = await scene.ask(1013, **fields)
                 assert answer.code == 1 and "etcd's key /rucola/controller/groups/a is not a group" in answer.remark
@@ -349,12 +360,12 @@ def test_brokers_are_removed() -> None:
             assert (await scene.ask(1001, body, brokerName="a", masterBrokerId=1, masterEpoch=1)).code == 0
             await asyncio.sleep(11)
 
-            async def clean(living: bool = False, **fields: object) -> tuple[int, str]:
+            async def clean(living: bool = False, **fields: Any) -> tuple[int, str]:
                 answer = await scene.ask(1011, **BOTH, isCleanLivingBroker=str(living).lower(), **fields)
                 return answer.code, answer.remark
 
             assert await clean() == (2009, "Broker a is still alive, clean up failure")
-            ids = {"brokerControllerIdsToClean": "2"}
+            ids: dict[str, Any] = {"brokerControllerIdsToClean": "2"}
             assert await clean(**ids) == (2009, "Broker [a,  2] is still alive, clean up failure")
             await two.stop()
             await asyncio.sleep(0.5)
@@ -378,7 +389,12 @@ def test_limits() -> None:
     async def scene() -> None:
         async with Scene(groups_max=1, brokers_max=1) as scene:
             await scene.broker(1)
-            fields = {"clusterName": "c", "brokerName": "b", "appliedBrokerId": 1, "registerCheckCode": "x:1;1"}
+            fields: dict[str, Any] = {
+                "clusterName": "c",
+                "brokerName": "b",
+                "appliedBrokerId": 1,
+                "registerCheckCode": "x:1;1",
+            }
             answer = await scene.ask(1013, **fields)
             assert (answer.code, answer.remark) == (1, "there are 1 groups already (groupsMax)")
             answer = await scene.ask(904, **BOTH, brokerId=2, brokerAddr="x")

@@ -14,6 +14,7 @@ import pytest
 
 from rucola.broker.config import broker_options
 from rucola.cli.config_file import read_broker_conf
+from rucola.cli.controller_server import controller_config
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.main import command_line, main
 from rucola.cli.namesrv_server import namesrv_config
@@ -39,7 +40,7 @@ def test_a_unit(unit: Path, tmp_path: Path) -> None:
     assert found["Type"] == ["notify"] and found["Restart"] == ["on-failure"]
     assert found["User"] == found["Group"] == ["rucola"]
     never = {int(code) for code in found["RestartPreventExitStatus"][0].split()}
-    expected = {ExitCode.USAGE} if "namesrv" in unit.stem else {ExitCode.USAGE, ExitCode.STORE_DAMAGED}
+    expected = {ExitCode.USAGE} if "broker" not in unit.stem else {ExitCode.USAGE, ExitCode.STORE_DAMAGED}
     assert never == expected
     assert found["ProtectSystem"] == ["strict"] and found["NoNewPrivileges"] == ["yes"]
     assert found["CapabilityBoundingSet"] == [""] and int(found["LimitNOFILE"][0]) >= 65536
@@ -75,6 +76,7 @@ def test_the_configurations_are_good_ones() -> None:
     assert broker.namesrv_addresses == ["127.0.0.1:9876"]
     assert store.store_path_root_dir == "/var/lib/rucola/store"
     namesrv_config(str(PACKAGING / "namesrv.conf"), None, None)
+    controller_config(str(PACKAGING / "controller.conf"), None, None, None, None)
 
 
 def test_a_server_says_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> None:
