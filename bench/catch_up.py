@@ -3,14 +3,20 @@
 Both begin with the first MiB of the log, since an official slave without records takes only the newest segment. It
 counts as caught up when the last entry of each queue is there. Ours must also have written everything to the disk: its
 process has ended.
+
+The second pair of rows is the transfer alone. The official slave cannot be kept from dispatching: it counts as done
+when it has reported the end of the log, whatever its queues have; what its dispatch has cost until then is in its CPU
+time. Ours receives, checks and writes (``load_transfer``), and dispatches nothing; its start is in its time.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,15 +65,26 @@ def measure(context: Context) -> Iterator[Figure]:
             _wait(store, messages, "the master")
             ours: list[Course] = []
             theirs: list[Course] = []
+            our_transfers: list[Course] = []
+            their_transfers: list[Course] = []
             for _ in range(context.rounds):
                 context.show("catching up: ours")
                 ours.append(_ours(master, Path(scratch) / "ours", end, messages))
+                context.show("catching up: ours, without dispatch")
+                our_transfers.append(_our_transfer(master, Path(scratch) / "ours", end))
                 context.show("catching up: the official slave")
-                theirs.append(_official(master, end, messages))
+                transfer, course = _official(master, end, messages)
+                their_transfers.append(transfer)
+                theirs.append(course)
+    yield from _figures(f"{gib} GiB", ours, theirs)
+    yield from _figures(f"{gib} GiB, without dispatch", our_transfers, their_transfers)
+
+
+def _figures(what: str, ours: list[Course], theirs: list[Course]) -> Iterator[Figure]:
     speeds = [statistics.median(one.log_bytes / one.seconds for one in side) / 1e6 for side in (ours, theirs)]
-    yield rate(GROUP, f"{gib} GiB", speeds[0], speeds[1], "Java slave", at_least(1.5), unit="MB/s")
+    yield rate(GROUP, what, speeds[0], speeds[1], "Java slave", at_least(1.5), unit="MB/s")
     cpus = [statistics.median(one.cpu_s for one in side) for side in (ours, theirs)]
-    yield share(GROUP, f"{gib} GiB: CPU of the slave", cpus[0], cpus[1], "Java slave", at_most(1 / 3), unit="s")
+    yield share(GROUP, f"{what}: CPU of the slave", cpus[0], cpus[1], "Java slave", at_most(1 / 3), unit="s")
 
 
 def _ours(master: JavaPair, store: Path, end: int, messages: int) -> Course:
@@ -87,19 +104,45 @@ def _ours(master: JavaPair, store: Path, end: int, messages: int) -> Course:
     return Course(end - BEGUN_BYTES, seconds, used.ru_utime + used.ru_stime)
 
 
-def _official(master: JavaPair, end: int, messages: int) -> Course:
-    """From the first byte that the slave reports to the last entry of its queues."""
+def _our_transfer(master: JavaPair, store: Path, end: int) -> Course:
+    """From the start of our process to the end of the log."""
+    _begin(master.store, store)
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "bench.load_transfer", master.ha, str(store), str(end)]
+    with subprocess.Popen(command, env={**os.environ, **OURS}, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        seconds = time.perf_counter() - began
+        process.kill()
+    if not line:
+        raise PeerError("the copy without dispatch ended early")
+    shutil.rmtree(store)
+    return Course(end - BEGUN_BYTES, seconds, json.loads(line)["cpu_s"])
+
+
+def _official(master: JavaPair, end: int, messages: int) -> tuple[Course, Course]:
+    """From the first byte that the slave reports to the end of the log, and to the last entry of its queues."""
     _begin(master.store, master.slave_store)
     master.start_slave()
     assert master.slave is not None
     while (first := min(held_offsets(master.broker)[:-1], default=0)) <= BEGUN_BYTES:
         time.sleep(_LOOK_S)
     began, cpu_s = time.perf_counter(), cpu_seconds(master.slave.pid)
+
+    def course() -> Course:
+        assert master.slave is not None
+        return Course(end - first, time.perf_counter() - began, cpu_seconds(master.slave.pid) - cpu_s)
+
+    while min(held_offsets(master.broker)[:-1], default=0) < end:
+        if time.perf_counter() - began > CATCH_UP_S:
+            raise PeerError(f"the official slave has not the whole log after {CATCH_UP_S:g} s")
+        time.sleep(_LOOK_S)
+    transfer = course()
     _wait(master.slave_store, messages, "the official slave")
-    course = Course(end - first, time.perf_counter() - began, cpu_seconds(master.slave.pid) - cpu_s)
+    whole = course()
     master.stop_slave()
     shutil.rmtree(master.slave_store)
-    return course
+    return transfer, whole
 
 
 def _begin(master: Path, store: Path) -> None:

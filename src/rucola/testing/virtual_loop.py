@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from rucola.runtime.background import Worker
 from rucola.runtime.background_imports import BackgroundImports
@@ -114,6 +115,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.transports: Mapping[int, asyncio.Transport] = {}
         self._working = working
         self._given_up: set[object] = set()
+        self._streams: WeakKeyDictionary[asyncio.Transport, tuple[Any, object, object]] = WeakKeyDictionary()
+        """What ``_stream`` has said of the transports: it is asked for at each jump, and does not change."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.at_step is not None:
@@ -156,18 +159,29 @@ class _JumpingSelector(selectors.DefaultSelector):
         found: set[object] = {(key.fd, "to be written") for key in keys if key.events & selectors.EVENT_WRITE}
         ends: dict[tuple[object, object], tuple[int, int]] = {}
         for transport in list(self.transports.values()):
-            connection = transport.get_extra_info("socket")
-            if connection is None or connection.type != socket.SOCK_STREAM or transport.is_closing():
+            stream = self._streams.get(transport)
+            if stream is None:
+                stream = self._streams[transport] = _stream(transport)
+            connection, here, there = stream
+            if connection is None or transport.is_closing():
                 continue
             traffic = _traffic(connection)
             if traffic is None:
                 found.add((connection.fileno(), "not sent"))
                 continue
-            ends[transport.get_extra_info("sockname"), transport.get_extra_info("peername")] = traffic
+            ends[here, there] = traffic
         for (here, there), (sent, _) in ends.items():
             if sent != ends.get((there, here), (0, -1))[1]:
                 found.add((here, there, sent))
         return found
+
+
+def _stream(transport: asyncio.Transport) -> tuple[Any, object, object]:
+    """The connection of a transport, with both addresses; None for something else than a stream."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.type != socket.SOCK_STREAM:
+        connection = None
+    return connection, transport.get_extra_info("sockname"), transport.get_extra_info("peername")
 
 
 def _traffic(connection: Any) -> tuple[int, int] | None:

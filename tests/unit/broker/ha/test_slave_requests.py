@@ -112,7 +112,7 @@ def test_no_request_puts_a_record_into_a_slaves_log(tmp_path: Path) -> None:
             await pair.ask_slave(RequestCode.HEART_BEAT, body=json.dumps(heartbeat).encode())
             status = pair.slave.store.put_message(message(1)).status
             assert status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-            await asyncio.sleep(600)  # delays and checks become due
+            await asyncio.sleep(130)  # delays and checks become due, the checks every 30 s
             assert log_bytes(pair.slave.store)[: len(before)] == before and pair.same_log()
             assert pair.slave.topics.table == topics | pair.broker.topics.table
             assert pair.slave.groups.table.keys() == groups.keys() | pair.broker.groups.table.keys()
