@@ -139,6 +139,12 @@ class LiteOffsets:
         for part in range(PARTS):
             yield [(self._groups[key >> 32], key & 0xFFFFFFFF, offset) for key, _, offset in self._rows.rows(part)]
 
+    def rows_of(self, group: str) -> Iterator[list[tuple[int, int]]]:
+        """Yields id and offset of all offsets of a group, in parts as ``rows``."""
+        number = self._numbers.get(group, 0)
+        for part in range(PARTS if number else 0):
+            yield [(key & 0xFFFFFFFF, offset) for key, _, offset in self._rows.rows(part) if key >> 32 == number]
+
     def __len__(self) -> int:
         return self._rows.count
 

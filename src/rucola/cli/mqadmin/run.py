@@ -14,6 +14,7 @@ from rucola.cli.mqadmin import (
     export,
     group,
     ha,
+    lite,
     message,
     namesrv,
     offset,
@@ -26,21 +27,8 @@ from rucola.cli.tool import run_app
 from rucola.errors import ConfigError, RucolaError
 
 FAMILIES = (
-    acl,
-    auth,
-    broker,
-    connection,
-    consume,
-    controller,
-    export,
-    group,
-    ha,
-    message,
-    namesrv,
-    offset,
-    produce,
-    topic,
-    trace,
+    *(acl, auth, broker, connection, consume, controller, export, group),
+    *(ha, lite, message, namesrv, offset, produce, topic, trace),
 )
 """Modules that register their commands when imported."""
 
