@@ -140,10 +140,8 @@ class LiteSubscriptions:
     # -- clients that go and come --------------------------------------------------------------------------------------
 
     async def leave(self, session: ClientSession) -> None:
-        """Has brokers forget the subscriptions of a client that has lost its stream. It may come back.
-
-        Raises:
-            RucolaError: a broker has not done it; it finds out itself when the client does not poll.
+        """Has brokers forget the subscriptions of a client that has lost its stream. It may come back. A broker that
+        cannot be told finds out itself when the client does not poll.
         """
         known = self._known.get(session)
         if known is None or known.has_left:
@@ -151,7 +149,10 @@ class LiteSubscriptions:
         known.has_left = True
         entry = LiteSubscriptionDTO(LiteSubscriptionAction.COMPLETE_REMOVE, session.client_id, known.group, known.topic)
         links = list(session.links.values())
-        await _all(link.own.change_lite_subscriptions(link.address, [entry], _TIMEOUT_MS) for link in links)
+        try:
+            await _all(link.own.change_lite_subscriptions(link.address, [entry], _TIMEOUT_MS) for link in links)
+        except RucolaError as error:
+            event(logger, logging.WARNING, "lite subscriptions not removed", client=session.client_id, error=error)
 
     async def forget(self, session: ClientSession, has_said: bool) -> None:
         """Forgets a client.
@@ -164,8 +165,6 @@ class LiteSubscriptions:
         try:
             if has_said:
                 await self.leave(session)
-        except RucolaError as error:
-            event(logger, logging.WARNING, "lite subscriptions not removed", client=session.client_id, error=error)
         finally:
             known = self._known.pop(session, None)
             if known is not None:

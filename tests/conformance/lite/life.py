@@ -21,6 +21,8 @@ ATTEMPTS = 3
 """Deliveries of a message in the group ``FAILING``."""
 TTL_S = 80.0
 """A lite topic of ``SHORT`` lives a minute, and is looked at every 5 s."""
+MANY_S = 200.0
+"""The official broker gives a client 100 of its lite topics each 10 s."""
 SYNC_S = 31.0
 """A client sends its whole set of lite topics every 30 s."""
 LEASE_S = 35.0

@@ -170,6 +170,7 @@ class ScriptedLink:
         task.add_done_callback(self._tasks.discard)
 
     def acknowledge(self, topic: str, group: str, handle: ReceiptHandle) -> bool:
+        assert not handle.lite_topic, "only a request says the lite topic"
         return False
 
     def withdraw(self, opaque: int) -> bool:

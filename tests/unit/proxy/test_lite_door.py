@@ -742,6 +742,29 @@ def test_a_client_that_says_that_it_ends() -> None:
     run(play())
 
 
+@pytest.mark.parametrize("how", ["loses its stream", "says that it ends"])
+def test_a_broker_that_is_gone_when_a_client_leaves(how: str) -> None:
+    async def play() -> None:
+        async with lite_door("a", "b") as door:
+            client = await door.client()
+            stream, _ = await client.joins()
+            await client.sync("PARTIAL_ADD", "x")
+            door.brokers.all["a"].is_gone = True
+            door.brokers.all["b"].asked.clear()
+            if how == "loses its stream":
+                stream.cancel()
+            else:
+                request = messages.NotifyClientTerminationRequest(group=messages.Resource(name=GROUP))
+                assert (await client.call("NotifyClientTermination", request)).status.code == messages.OK
+            other = door.brokers.all["b"]
+            await eventually(lambda: len(other.asked) >= (2 if how == "loses its stream" else 1))
+            assert other.asked[0].code == RequestCode.LITE_SUBSCRIPTION_CTL
+            if how == "loses its stream":
+                assert other.asked[1].code == RequestCode.UNREGISTER_CLIENT, "the rest is done all the same"
+
+    run(play())
+
+
 def test_a_client_that_ends_without_settings() -> None:
     async def play() -> None:
         async with lite_door() as door:

@@ -219,3 +219,30 @@ def test_clients_that_lie(tmp_path: Path) -> None:
             assert seen(got) == [("x", "three", 2, 1)]
 
     run_virtual(play())
+
+
+def test_subscriptions_that_never_poll(tmp_path: Path) -> None:
+    """Their lite topics go to clients that poll, within the time after which a silent client loses them."""
+
+    async def play() -> None:
+        async with lite_up(tmp_path) as up:
+            client, sender = await up.client("c1"), await up.stranger("sender")
+            names = [f"n{number}" for number in range(20)]
+            for number in range(5):
+                idle = await up.client(f"idle{number}")
+                assert await idle.sync("COMPLETE_ADD", *names) == messages.OK
+            assert await client.sync("COMPLETE_ADD", *names) == messages.OK
+            for name in names:
+                await sent(sender, name, name)
+            got: Counter[str] = Counter()
+            polls = 0
+            while len(got) < len(names):
+                polls += 1
+                assert polls < 12, "each poll waits 20 s"
+                found = await client.receive(GROUP, PARENT, auto_renew=True).all()
+                taken = [one.message for one in found if one.HasField("message")]
+                got.update(one.body.decode() for one in taken)
+                await client.ack(GROUP, PARENT, *taken)
+            assert set(got.values()) == {1}
+
+    run_virtual(play())
