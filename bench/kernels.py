@@ -30,12 +30,12 @@ from bench.samples import (
 )
 from rucola.arrow.json_columns import Checker, Outcome
 from rucola.arrow.json_shape import BOOLEAN, DOUBLE, LONG, STRING, object_of
-from rucola.common.columns import RecordColumn, new_table
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.common.message_queue import MessageQueue
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
 from rucola.formats.column_plan import PlanKind, Planned, new_plan
-from rucola.formats.lite import LiteUnit, encode_unit
+from rucola.formats.lite import QUEUE_OFFSET_MAX, LiteUnit, encode_unit
 from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
 from rucola.http2.columns import ROW_COLUMNS
 from rucola.http2.event_space import EventSpace
@@ -213,6 +213,23 @@ def _apply_units(module: ModuleType) -> Callable[[], object]:
     return work
 
 
+def _find_lite(module: ModuleType) -> Callable[[], object]:
+    """Finds the lite topic of each record."""
+    properties = (
+        b"TAGS\x01TagA\x02INNER_MULTI_DISPATCH\x01%LMQ%$agents$session-000042\x02INNER_MULTI_QUEUE_OFFSET\x017\x02"
+    )
+    segment, table = b"agents" + properties, new_table(COUNT)
+    for row in range(0, len(table), ROW_WIDTH):
+        table[row + RecordColumn.TOPIC_LEN] = len(b"agents")
+        table[row + RecordColumn.PROPERTIES_POS] = len(b"agents")
+        table[row + RecordColumn.PROPERTIES_LEN] = len(properties)
+
+    def work() -> None:
+        assert module.find_lite(segment, table, COUNT, QUEUE_OFFSET_MAX) == COUNT
+
+    return work
+
+
 def _gather(module: ModuleType) -> Callable[[], object]:
     segment, table = _walked()
     out, offsets = bytearray(COUNT * BODY_BYTES), array("i", [0] * (COUNT + 1))
@@ -371,6 +388,7 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._queue_cy", "select_units", _select_units),
     ("rucola.formats._index_cy", "put_rows", _put_rows),
     ("rucola.formats._lite_cy", "apply_units", _apply_units),
+    ("rucola.formats._lite_rows_cy", "find_lite", _find_lite),
     ("rucola.formats._columns_cy", "gather", _gather),
     ("rucola.formats._columns_cy", "properties_json", _properties_json),
     ("rucola.formats._columns_cy", "fill", _fill),

@@ -34,6 +34,7 @@ def official(directory: Path, names: list[bytes], body: bytes) -> dict[str, floa
     )
     none = directory / "none"
     none.write_text("state")
+    _run(directory / "empty", none)  # makes the files of a store
     base_s, base_bytes = _run(directory / "empty", none)
     fill_s, fill_bytes = _run(directory / "store", lines)
     open_s, open_bytes = _run(directory / "store", none)

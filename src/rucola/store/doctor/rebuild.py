@@ -112,7 +112,6 @@ def rebuild(
     progress: Progress = lambda _phase, _done, _all: None,
     dry_run: bool = False,
     files: Files | None = None,
-    lite_sources: Sequence[str] = (),
 ) -> RebuildReport:
     """Rebuilds queues and index of the store in ``root``. Nobody else may use the store during the rebuild.
 
@@ -121,7 +120,6 @@ def rebuild(
         options: entries of the broker's configuration.
         commit_log_path: the directories of the log, separated by `,`, if they are not in the store.
         dry_run: whether to write nothing, and only count what would be read.
-        lite_sources: see ``find_job``.
 
     Raises:
         StoreLockedError: a broker uses the store.
@@ -139,7 +137,29 @@ def rebuild(
     try:
         rebuilding = Rebuild(files, root, run, progress)
         rebuilding.finish_exchange(log_path)
-        return rebuilding.run(find_job(files, root, options, commit_log_path, lite_sources))
+        return rebuilding.run(find_job(files, root, options, commit_log_path))
+    finally:
+        lock.release()
+
+
+def build_first(
+    files: Files, root: str, run: Runner, options: Mapping[str, str], progress: Progress, lite_sources: Sequence[str]
+) -> None:
+    """Builds queues and index of a new store, which has only a log; see ``rebuild``.
+
+    Args:
+        lite_sources: see ``find_job``.
+
+    Raises:
+        StoreDamagedError: the log is damaged.
+        DiskError: a file cannot be written.
+    """
+    hold_store(files, root)
+    lock = files.lock_directory(root)
+    try:
+        rebuilding = Rebuild(files, root, run, progress)
+        rebuilding.finish_exchange(None)
+        rebuilding.run(find_job(files, root, options, lite_sources=lite_sources))
     finally:
         lock.release()
 

@@ -47,7 +47,7 @@ from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import FILE_BYTES_MAX, Files
 from rucola.store.config import in_todays_words
 from rucola.store.doctor.publish import LITE, PARTS
-from rucola.store.doctor.rebuild import rebuild
+from rucola.store.doctor.rebuild import build_first
 from rucola.store.doctor.rebuild_job import options_of_files
 from rucola.store.doctor.salvage_choice import FoundRecord, chosen_records
 from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
@@ -196,14 +196,9 @@ def salvage(
             _copy_tables(files, expanded, new)
             given = in_todays_words(options or {})
             kept = _sizes(files, expanded) | {key: value for key, value in given.items() if key != "storePathCommitLog"}
-            rebuild(
-                new,
-                run,
-                kept | {"mappedFileSizeCommitLog": str(job.segment_bytes)},
-                progress=progress,
-                files=files,
-                lite_sources=[source for source in expanded if not files.is_file(source)],
-            )
+            kept |= {"mappedFileSizeCommitLog": str(job.segment_bytes)}
+            stores = [source for source in expanded if not files.is_file(source)]
+            build_first(files, new, run, kept, progress, stores)
             if not all(map(files.is_open_to_others, expanded)):
                 files.close_to_others(new)
             files.rename(new, output)

@@ -12,6 +12,9 @@ from tests.lite_ledger import lite_config, lite_message
 from rucola.formats.light_queue import lite_topic
 from rucola.store.lite.lite_topics import LiteTopics
 from rucola.store.recovery import lite_recovery
+from rucola.store.verify.check import verify
+from rucola.store.verify.findings import FindingKind
+from rucola.testing.simulated_os import files_on
 from rucola.testing.store_life import ROOT, StoreLife, empty_disk
 
 
@@ -104,6 +107,8 @@ def test_a_forgotten_topic_begins_again_and_its_id_is_given_once_the_table_knows
         assert one.range(b"P$other") in ((0, 1), (1, 1))
         again(one)
     assert f"{ROOT}/quarantine/rucola-lite" not in one.life.disk.names
+    one.life.store.shutdown()
+    assert FindingKind.LITE_TOPICS not in verify(ROOT, files_on(one.life.disk)).counts
 
 
 def test_a_message_before_the_mark_takes_effect_keeps_the_topic(one: Life) -> None:

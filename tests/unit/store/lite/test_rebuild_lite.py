@@ -22,11 +22,12 @@ from rucola.store.doctor.rebuild import rebuild
 from rucola.store.doctor.repair import repair, undo
 from rucola.store.doctor.salvage import salvage
 from rucola.store.lite.lite_names import LiteNames
-from rucola.store.lite.lite_table import LiteColumns, encode_parts, read_table, write_table
+from rucola.store.lite.lite_table import LiteColumns, TableHead, encode_parts, read_table, write_table
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.verify.check import verify
 from rucola.store.verify.findings import FindingKind
+from rucola.store.verify.lite import _Chains
 
 NAMES = 12
 MESSAGES = 360
@@ -309,3 +310,12 @@ def test_verify_finds_nothing_after_expiry_kill_and_names_that_were_dropped(stor
     assert FindingKind.LITE_TOPICS not in verify(str(killed)).counts
     sorted((store / "commitlog").iterdir())[0].unlink()
     assert FindingKind.LITE_TOPICS not in verify(str(store)).counts
+
+
+def test_a_name_that_was_dropped_and_whose_units_came_back_leads_nowhere() -> None:
+    chains = _Chains(1, TableHead(1, 0, 3, 3))
+    first = LiteUnit(0, 100, 0, 0, 0, 0)
+    assert chains.takes(0, first)
+    assert not chains.takes(1, first._replace(physical_offset=100))
+    assert chains.takes(2, LiteUnit(0, -1, 100, 0, 0, 0))
+    assert chains.takes(3, first._replace(physical_offset=200))
