@@ -18,7 +18,7 @@ def make_certificates(folder: Path) -> None:
 
 
 def make_certificate(folder: Path, certificate: str, key: str, subject: str) -> None:
-    """Makes a certificate for 127.0.0.1 with ``subject``, such as ``/CN=server``; the authority in ``folder`` signs it."""
+    """Makes a certificate for 127.0.0.1, signed by the authority in ``folder``; ``subject`` as in ``/CN=server``."""
     signed = ["-CA", AUTHORITY, "-CAkey", "authority.key", "-addext", "basicConstraints=critical,CA:FALSE"]
     signed += ["-addext", "subjectAltName=IP:127.0.0.1"]
     _openssl(folder, "-keyout", key, "-out", certificate, "-subj", subject, *signed)
