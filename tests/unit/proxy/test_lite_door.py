@@ -809,7 +809,10 @@ def test_a_lite_topic_that_another_client_takes_over() -> None:
             assert door.asks(session, RemotingCommand(code, ext_fields=fields)) is None
             told = await stream.next()
             assert told.notify_unsubscribe_lite_command.lite_topic == "x"
-            assert door.asks(session, RemotingCommand(code, ext_fields=fields | {"clientId": "c2"})) is None
+            assert (
+                door.asks(session, RemotingCommand(code, ext_fields=fields | {"clientId": "c2", "liteTopic": "y"}))
+                is None
+            )
             door.broker.changes()
             stream.cancel()
             await eventually(lambda: any(entry.action is NONE for entry in door.broker.changes()))
