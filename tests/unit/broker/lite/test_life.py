@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.unit.broker.lite.lite_broker import GROUP, PARENT, LiteBroker
@@ -19,27 +19,10 @@ def later(broker: LiteBroker, milliseconds: int) -> None:
     broker.look()
 
 
-class Readers:
-    """Stands for the clients that read lite topics."""
-
-    def __init__(self) -> None:
-        self.forgotten: list[int] = []
-
-    def forget(self, lite_id: int) -> None:
-        self.forgotten.append(lite_id)
-
-    def arrived(self, lite_ids: list[int]) -> None:
-        pass
-
-    async def stop(self) -> None:
-        pass
-
-
 def made(ttl: str = "2", **options: Any) -> LiteBroker:
     """A broker that looks every second, with lite topics that live for ``ttl`` minutes."""
     broker = LiteBroker(**{"lite_ttl_check_interval_ms": SECOND, "min_lite_ttl_ms": 0} | options)
     broker.parent(PARENT, lite_topic_expiration=ttl)
-    broker.broker.running.lite = cast(Any, Readers())
     return broker
 
 
@@ -49,8 +32,9 @@ def has(broker: LiteBroker, lite: str, parent: str = PARENT) -> bool:
     return low < high
 
 
-def test_a_lite_topic_expires_with_offsets_and_readers_whether_read_or_not() -> None:
-    broker = made()
+def test_a_lite_topic_expires_with_offsets_and_readers_whether_read_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, forgotten = made(), list[int]()
+    monkeypatch.setattr(broker.broker.running.lite_delivery(), "forget", forgotten.append)
     assert broker.send_lite("old").code == 0
     later(broker, 90 * SECOND)
     assert broker.send_lite("young").code == 0
@@ -59,7 +43,7 @@ def test_a_lite_topic_expires_with_offsets_and_readers_whether_read_or_not() -> 
         broker.offsets.commit(GROUP, broker.id(lite), 0)
     later(broker, 32 * SECOND)
     assert not has(broker, "old") and has(broker, "young")
-    assert cast(Any, broker.broker.running.lite).forgotten == [broker.id("old")]
+    assert forgotten == [broker.id("old")]
     assert broker.offsets.get(GROUP, broker.id("old")) == -1 and broker.offsets.get(GROUP, broker.id("young")) == 0
     assert broker.topics.parents() == {PARENT.encode(): 1}
     broker.kill()
