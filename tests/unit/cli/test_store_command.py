@@ -104,7 +104,7 @@ def test_lite_topics_are_folded_and_exported(tmp_path: Path, capsys: pytest.Capt
     assert lines(capsys, "info", tmp_path)[0]["lite_topics"] == 30
     assert "30 in rucola-lite, for RocketMQ: rucola store export-queues" in text(capsys, "info", tmp_path)
     assert lines(capsys, "export-queues", tmp_path) == [
-        {"lite_topics": 30, "units": 30, "empty_topics": 0, "deleted_back": 0}
+        {"lite_topics": 30, "units": 30, "empty_topics": 0, "deleted_back": 0, "offsets": 0}
     ]
     assert len(lines(capsys, "ls", tmp_path)) == 1
     assert "30 in rucola-lite, 30 in consume queues" in text(capsys, "ls", tmp_path)

@@ -9,11 +9,13 @@ import pytest
 from tests.brokers import Cluster, properties_text, run
 
 from rucola.broker.lite.attributes import BIND_TOPIC
+from rucola.cli.lite_metrics import lite_metrics
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.protocol import fastjson
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.remoting.fairness.steps import at_once
 
 BROKER, PARENT, TOPIC = (
     RequestCode.GET_BROKER_LITE_INFO,
@@ -149,5 +151,29 @@ def test_a_broker_without_lite_topics(tmp_path: Path, code: int) -> None:
         async with Cluster(tmp_path) as cluster:
             answer = await cluster.ask(code, {"group": "g", "topK": "1"})
             assert answer.code == ResponseCode.SYSTEM_ERROR and "enableLmq" in (answer.remark or "")
+
+    run(scene())
+
+
+def test_metrics_and_what_a_slave_copies(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path, stores=LITE, lite_lag_count_metrics_enable=True) as cluster:
+            await made(cluster)
+            samples = {
+                (sample.name, *sample.labels.values()): sample.value
+                for metric in at_once(lite_metrics(cluster.broker))
+                for sample in metric.samples
+            }
+            assert samples == {
+                ("rucola_lite_topics", "agents"): 5,
+                ("rucola_lite_topics_removed_total",): 0,
+                ("rucola_lite_subscriptions",): 2,
+                ("rucola_lite_lag_messages", "gateway", "agents"): 6,
+            }
+            answer = await cluster.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            table = fastjson.loads(answer.body)["offsetTable"]
+            assert table["%LMQ%$agents$session-4@gateway"] == {0: 1} or table["%LMQ%$agents$session-4@gateway"] == {
+                "0": 1
+            }
 
     run(scene())

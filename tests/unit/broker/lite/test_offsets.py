@@ -11,6 +11,7 @@ from rucola.broker.lite import offset_files
 from rucola.common.data_version import DataVersion
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.lite_offsets import FILE_NAME
+from rucola.remoting.fairness.steps import at_once
 from rucola.testing.crash_states import crash_states
 from rucola.testing.simulated_os import files_on
 
@@ -283,3 +284,27 @@ def test_power_cuts_at_every_step(seed: int, monkeypatch: pytest.MonkeyPatch) ->
         kept.persist()
         certain = len(history) - 1
     assert states > 50 and wrong == []
+
+
+def test_a_slave_follows_its_master(kept: KeptOffsets) -> None:
+    def follow(**theirs: int) -> None:
+        table = {f"%LMQ%$P${name}@g": {0: offset} for name, offset in theirs.items()}
+        table |= {"T@g": {0: 1}, "%LMQ%$P$unknown@g": {0: 1}}
+        at_once(kept.offsets.follow(table))
+        assert table == {"T@g": {0: 1}}
+
+    follow(a=1, b=1)
+    assert [kept.get(A), kept.get(B)] == [1, 1]
+    kept.commit(A, 3)
+    follow(a=2, b=2)
+    assert [kept.get(A), kept.get(B)] == [3, 2], "committed here, and larger"
+    follow(a=1, b=2)
+    assert kept.get(A) == 1, "set back"
+    kept.commit(A, 2)
+    follow(b=2)
+    assert [kept.get(A), kept.get(B)] == [2, 2]
+    follow()
+    assert [kept.get(A), kept.get(B)] == [2, -1]
+    kept.persist()
+    kept.kill()
+    assert [kept.get(A), kept.get(B)] == [2, -1]
