@@ -41,6 +41,8 @@ GRPC_PORT: Final = 8081
 _FLUSH_TYPES = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "SYNC_FLUSH": "SYNC_FLUSH", "ASYNC_FLUSH": "ASYNC_FLUSH"}
 _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
 """Segment size of a temporary store, which may lie in memory and should not allocate a GiB."""
+_LITE_TOPICS = {"enableLmq": "true", "enableMultiDispatch": "true"}
+"""What lite topics need."""
 
 
 class UpOptions(NamedTuple):
@@ -103,6 +105,8 @@ class UpServers:
         put(values, "grpcTlsDir", options.tls_dir)
         put(values, "flushDiskType", _flush_type(options))
         put(values, "quarantine", "true" if options.quarantine else None)
+        if options.config is None:  # whoever has a file decides there; RocketMQ's default is false
+            values |= _LITE_TOPICS
         if options.ephemeral:
             values.setdefault("mappedFileSizeCommitLog", str(_EPHEMERAL_SEGMENT_BYTES))
         self._values = values

@@ -17,7 +17,7 @@ from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
 from rucola.runtime.clock import SystemClock
 
-POP_LITE, SUBSCRIBE, NOTIFY, DISPATCH, ACK, CHANGE = 200070, 200071, 200073, 200079, 200051, 200053
+POP_LITE, SUBSCRIBE, NOTIFY, DISPATCH, ACK, CHANGE, BATCH_ACK = 200070, 200071, 200073, 200079, 200051, 200053, 200151
 SUCCESS, POLLING_FULL, POLLING_TIMEOUT = 0, 209, 210
 PARENT, GROUP = "Parent", "readers"
 
@@ -42,10 +42,12 @@ class LiteCluster(Cluster):
     def parent(self, topic: str, **attributes: str) -> None:
         self.broker.topics.update_all([TopicConfig(topic, 4, 4, attributes={MESSAGE_TYPE: "LITE"} | attributes)])
 
-    def group(self, group: str, parent: str = PARENT, **attributes: str) -> None:
+    def group(self, group: str, parent: str = PARENT, consume_enable: bool = True, **attributes: str) -> None:
         """Creates a group that reads lite topics; an attribute's name has ``_`` instead of ``.``."""
         texts = {f"lite.{name.replace('_', '.')}": value for name, value in attributes.items()}
-        self.broker.groups.update(SubscriptionGroupConfig(group, attributes={BIND_TOPIC: parent} | texts))
+        self.broker.groups.update(
+            SubscriptionGroupConfig(group, consume_enable=consume_enable, attributes={BIND_TOPIC: parent} | texts)
+        )
 
     def put(self, lite: str, *bodies: str, parent: str = PARENT) -> None:
         """Stores messages of a lite topic."""
@@ -80,11 +82,11 @@ class LiteCluster(Cluster):
         """Pops; returns the bodies."""
         return bodies(await self.pop(client, poll_ms, **changes))
 
-    async def ack(self, answer: RemotingCommand, lite: str, offset: int, **changes: Any) -> RemotingCommand:
-        return await self.ask(ACK, receipt_fields(answer, lite, offset) | changes)
+    async def ack(self, answer: RemotingCommand, lite: str, number: int, /, **changes: Any) -> RemotingCommand:
+        return await self.ask(ACK, receipt_fields(answer, lite, number) | changes)
 
-    async def change(self, answer: RemotingCommand, lite: str, offset: int, **changes: Any) -> RemotingCommand:
-        return await self.ask(CHANGE, receipt_fields(answer, lite, offset) | {"invisibleTime": "1000"} | changes)
+    async def change(self, answer: RemotingCommand, lite: str, number: int, /, **changes: Any) -> RemotingCommand:
+        return await self.ask(CHANGE, receipt_fields(answer, lite, number) | {"invisibleTime": "1000"} | changes)
 
 
 def receipt_fields(answer: RemotingCommand, lite: str, offset: int) -> dict[str, str]:
