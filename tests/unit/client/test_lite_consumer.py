@@ -239,11 +239,8 @@ def test_a_refused_subscription_changes_nothing():
                 await consumer.subscribe_lite("c")
             await consumer.subscribe_lite("b")
             assert consumer.lite_topics == {"a", "b"}
-            assert [one[:2] for one in broker.changes[1:]] == [
-                (REMOVE, ["a"]),
-                (REMOVE, ["a", "b"]),
-                (ADD, ["a", "b"]),
-            ]
+            # RocketMQ's broker would take a removal for the end of a wildcard group's subscription.
+            assert [one[:2] for one in broker.changes[1:]] == [(REMOVE, ["a", "b"]), (ADD, ["a", "b"])]
 
     run_stepped(scene())
 
