@@ -213,10 +213,10 @@ class ClientLiteSubscriptions:
         )
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if errors:
-            self._leave(wanted)
-            # Not at a broker that has refused everything: RocketMQ's would end the subscription of a wildcard group.
             perhaps = [broker for broker, error in zip(brokers, outcomes, strict=True) if not _refuses_all(error)]
-            await self._at(perhaps, LiteSubscriptionAction.PARTIAL_REMOVE, (wanted, None))
+            if perhaps:  # a wildcard group, for which every broker refuses, gets the messages nevertheless
+                self._leave(wanted)
+                await self._at(perhaps, LiteSubscriptionAction.PARTIAL_REMOVE, (wanted, None))
             raise errors[0]
         for name in wanted:
             self._left.pop(name, None)
