@@ -213,8 +213,10 @@ class ClientLiteSubscriptions:
         )
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if errors:
-            self._leave(wanted)
-            await self._at_all(LiteSubscriptionAction.PARTIAL_REMOVE, (wanted, None))
+            perhaps = [broker for broker, error in zip(brokers, outcomes, strict=True) if not _refuses_all(error)]
+            if perhaps:  # a wildcard group, for which every broker refuses, gets the messages nevertheless
+                self._leave(wanted)
+                await self._at(perhaps, LiteSubscriptionAction.PARTIAL_REMOVE, (wanted, None))
             raise errors[0]
         for name in wanted:
             self._left.pop(name, None)
@@ -274,7 +276,10 @@ class ClientLiteSubscriptions:
 
     async def _at_all(self, action: LiteSubscriptionAction, entry: Entry) -> list[RucolaError]:
         """Sends a change to all brokers; returns the errors, after they were logged."""
-        outcomes = await asyncio.gather(*(self._at_one(broker, action, entry) for broker in self.brokers))
+        return await self._at(self.brokers, action, entry)
+
+    async def _at(self, brokers: Collection[str], action: LiteSubscriptionAction, entry: Entry) -> list[RucolaError]:
+        outcomes = await asyncio.gather(*(self._at_one(broker, action, entry) for broker in brokers))
         return [error for error in outcomes if error is not None]
 
     async def _at_one(self, broker_name: str, action: LiteSubscriptionAction, entry: Entry) -> RucolaError | None:
@@ -288,3 +293,8 @@ class ClientLiteSubscriptions:
             return error
         self._failures.end(broker_name)
         return None
+
+
+def _refuses_all(outcome: BaseException | None) -> bool:
+    """Whether a broker has surely added nothing. One with a quota may have added some names."""
+    return isinstance(outcome, BrokerError)

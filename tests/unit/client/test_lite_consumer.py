@@ -239,11 +239,23 @@ def test_a_refused_subscription_changes_nothing():
                 await consumer.subscribe_lite("c")
             await consumer.subscribe_lite("b")
             assert consumer.lite_topics == {"a", "b"}
-            assert [one[:2] for one in broker.changes[1:]] == [
-                (REMOVE, ["a"]),
-                (REMOVE, ["a", "b"]),
-                (ADD, ["a", "b"]),
-            ]
+            assert [one[:2] for one in broker.changes[1:]] == [(REMOVE, ["a", "b"]), (ADD, ["a", "b"])]
+
+    run_stepped(scene())
+
+
+def test_a_wildcard_group_gets_a_lite_topic_although_its_subscription_was_refused():
+    async def scene() -> None:
+        seen = Seen()
+        async with liting(seen) as (consumer, broker):
+            broker.wildcard = True
+            broker.scripts[CTL] = [refused(604, "wildcard group")]
+            with pytest.raises(BrokerError, match="604"):
+                await consumer.subscribe_lite("a")
+            broker.send("a", b"a0")
+            await broker.until(lambda: acked(broker) == [("a", 0)])
+            assert seen.bodies == [b"a0"]
+            assert consumer.lite_topics == frozenset()
 
     run_stepped(scene())
 
