@@ -69,7 +69,7 @@ BUDGETS = {
     "docs/testing-java-go.md": 300,
     "docs/testing.md": 950,
     "docs/tutorial.md": 700,
-    "docs/two-copies.md": 1910,
+    "docs/two-copies.md": 1920,
 }
 """Largest number of words that each page may have."""
 GENERATED = {"docs/lab/README.md", "docs/promises.md"}

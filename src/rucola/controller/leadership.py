@@ -206,7 +206,9 @@ class Leadership:
             self._end_term("its lease was not renewed in time")
 
     def _end_term(self, reason: str) -> None:
-        """Ends the term. The lease goes with it: a leader's key that is still there must not come back to life."""
+        """Ends the term. The lease goes with it: with the same key, a write of this term that is still on its way would
+        count in the next one, which may have read the group before.
+        """
         term, self._term = self._term, None
         if term is None:
             return

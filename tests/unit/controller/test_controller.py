@@ -369,6 +369,7 @@ def test_brokers_are_removed() -> None:
             assert await clean(**ids) == (2009, "Broker [a,  2] is still alive, clean up failure")
             await two.stop()
             await asyncio.sleep(0.5)
+            assert sum(scene.leader.processor.elections.values()) == 1, "the master lives"
             assert await clean(brokerControllerIdsToClean="two") == (
                 2009, "Please set the option <brokerControllerIdsToClean> according to the format: 'two'",
             )  # fmt: skip

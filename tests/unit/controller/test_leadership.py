@@ -53,6 +53,22 @@ def test_a_leader_whose_key_is_another_one_ends_its_term() -> None:
     run_virtual(play())
 
 
+def test_a_term_that_has_ended_does_not_come_back() -> None:
+    """A write of the old term may still be on its way, and would count in a term with the same key."""
+
+    async def play() -> None:
+        async with Scene() as scene:
+            leadership = scene.controllers[0].leadership
+            old = leadership.term
+            assert old is not None
+            leadership.lost(old)
+            assert leadership.term is None
+            await scene.until(lambda: leadership.term is not None, 10)
+            assert leadership.term is not None and leadership.term.revision > old.revision
+
+    run_virtual(play())
+
+
 def test_after_a_write_without_answer_the_group_is_read_before_it_is_shown() -> None:
     async def play() -> None:
         async with Scene() as scene:
