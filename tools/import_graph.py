@@ -16,7 +16,7 @@ BEGIN, END = "<!-- import graph: begin -->", "<!-- import graph: end -->"
 LAYERS = [
     (9, ["cli"]),
     (8, ["lab"]),
-    (8, ["proxy"]),
+    (8, ["console", "proxy"]),
     (7, ["broker", "controller", "namesrv", "spark", "sql"]),
     (6, ["lake"]),
     (5, ["sync", "arrow"]),

@@ -295,6 +295,26 @@ def _controller(add: Add) -> None:
     _common(add, quarantine=False)
 
 
+def _console(add: Add) -> None:
+    add("-c", "--config", metavar="FILE", help="A properties file.")
+    add(
+        "-n",
+        "--namesrv",
+        metavar="[NAME=]ADDRESSES",
+        action="append",
+        help="Name servers, host:port, separated by semicolons; once for each cluster, with a name if there are "
+        "several. [default: 127.0.0.1:9876]",
+    )
+    add("--host", help="Address to listen on. [default: 127.0.0.1]")
+    _port(add, "--port", "Port of the pages; 0 for any free port. [default: 8090]")
+    add("--data", metavar="DIR", help="Directory of history and audit log. [default: below ~/.local/state/rucola]")
+    add("--public-url", metavar="URL", help="Address under which a reverse proxy shows the console.")
+    add("--read-only", action="store_true", help="Make no changes.")
+    add("--insecure", action="store_true", help="Listen on any address, and let visitors in who have no account.")
+    add("--under-up", action="store_true", help=argparse.SUPPRESS)
+    _common(add, quarantine=False)
+
+
 def _replica(add: Add) -> None:
     add(
         "--master",
@@ -437,6 +457,12 @@ COMMANDS = {
         (extras.SERVER, extras.CONTROLLER),
         "start:controller",
         _controller,
+    ),
+    "console": Command(
+        "Start the console: pages that show clusters and change them.",
+        (extras.SERVER, extras.CONSOLE),
+        "console:run",
+        _console,
     ),
     "replica": Command(
         "Copy the log of a RocketMQ master into a directory, byte by byte, while the master goes on.",

@@ -13,8 +13,8 @@ from rucola.broker.ha.master_broker import MasterBroker
 from rucola.broker.ha.replica import Replica, ReplicaOptions
 from rucola.cli.amounts import keep_rule, size_of
 from rucola.cli.exit_codes import ExitCode
+from rucola.cli.ready import prepare, say_ready
 from rucola.cli.serve import LogOptions, Stop, run_servers
-from rucola.cli.start import prepare, say_ready
 from rucola.client.config import ClientConfig
 from rucola.common.hosts import split_address
 from rucola.errors import ConfigError

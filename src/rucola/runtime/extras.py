@@ -31,6 +31,8 @@ LAKE = "lake", ("deltalake", "lark", "numpy", "obstore", "pyarrow")
 """Needed by ``rucola.lake``."""
 GRPC = "grpc", ("cryptography", "google.protobuf")
 """Needed by the gRPC door."""
+CONSOLE = "console", ("jinja2", "starlette", "uvicorn")
+"""Needed by ``rucola console``."""
 ICEBERG = "iceberg", ("pyiceberg", "sqlalchemy")
 """Needed for Iceberg tables."""
 

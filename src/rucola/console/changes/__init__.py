@@ -1,0 +1,3 @@
+"""Changes: each is planned and shown first, then made by a token that names what was shown, and written to the audit
+log.
+"""

@@ -1,0 +1,43 @@
+"""The table of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rucola.console.changes import groups, letters, offsets, topics
+from rucola.console.changes.plan import KindOfChange
+
+_ADMIN: Final = "administrator"
+
+CHANGES: Final[Mapping[str, KindOfChange]] = {
+    change.kind: change
+    for change in (
+        KindOfChange(
+            "reset-offsets", "Reset offsets", offsets.ResetQuery, offsets.plan_reset, "change_reset.html", _ADMIN,
+            "groups", offsets.is_complete,
+        ),
+        KindOfChange(
+            "resend", "Resend dead letters", letters.ResendQuery, letters.plan_resend, "change_resend.html",
+            "SUB on the dead-letter topic and on group `TOOLS_CONSUMER`, PUB on the topic that gets the copies",
+            "groups", letters.is_complete,
+        ),
+        KindOfChange(
+            "topic", "Create or configure a topic", topics.TopicQuery, topics.plan_topic, "change_topic.html", _ADMIN,
+            "topics", lambda query: bool(query.name and query.queues),
+        ),
+        KindOfChange(
+            "delete-topic", "Delete a topic", topics.DeleteTopicQuery, topics.plan_delete, "change_delete_topic.html",
+            _ADMIN, "topics", lambda query: bool(query.name),
+        ),
+        KindOfChange(
+            "group", "Create or configure a group", groups.GroupQuery, groups.plan_group, "change_group.html", _ADMIN,
+            "groups", lambda query: bool(query.name and query.retries >= 0),
+        ),
+        KindOfChange(
+            "delete-group", "Delete a group", groups.DeleteGroupQuery, groups.plan_delete, "change_delete_group.html",
+            _ADMIN, "groups", lambda query: bool(query.name),
+        ),
+    )
+}  # fmt: skip
+"""All kinds of changes, by their names in addresses."""

@@ -1,0 +1,1 @@
+"""Messages: where to find them, and what their bytes say."""

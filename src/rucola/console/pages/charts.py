@@ -1,0 +1,80 @@
+"""Charts as SVG. All styles are classes, because the content-security policy allows no style in a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from rucola.console.views.listing import Point
+
+WIDTH: Final = 600
+HEIGHT: Final = 120
+_LEFT: Final = 52
+_BOTTOM: Final = 18
+_TOP: Final = 8
+_POINTS_MAX: Final = 300
+
+
+def chart(
+    points: Sequence[Point], title: str, shown: Callable[[float | None], str], clock: Callable[[int], str]
+) -> Markup:
+    """A line over time, with a gap where nothing is known; empty if there are fewer than two values.
+
+    Args:
+        points: the values; zero is always within the picture.
+        title: what it shows, for those who cannot see it.
+        shown: writes a value.
+        clock: writes a time.
+    """
+    known = [point.value for point in points if point.value is not None]
+    if len(known) < 2:
+        return Markup("")
+    top = max(known) or 1.0
+    first_ms, last_ms = points[0].time_ms, points[-1].time_ms
+    span = max(last_ms - first_ms, 1)
+
+    def place(point: Point) -> str:
+        x = _LEFT + (WIDTH - _LEFT - 4) * (point.time_ms - first_ms) / span
+        y = _TOP + (HEIGHT - _TOP - _BOTTOM) * (1 - (point.value or 0.0) / top)
+        return f"{x:.1f},{y:.1f}"
+
+    lines = "".join(
+        f'<polyline class="line" points="{" ".join(map(place, run))}"/>'
+        for run in _runs(_thinned(points))
+        if len(run) > 1
+    )
+    base = HEIGHT - _BOTTOM
+    label = f"{title}: {shown(known[-1])}, {clock(first_ms)} – {clock(last_ms)}, max {shown(top)}"
+    return Markup(
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
+        f'<line class="axis" x1="{_LEFT}" y1="{base}" x2="{WIDTH}" y2="{base}"/>'
+        f'<line class="grid" x1="{_LEFT}" y1="{_TOP}" x2="{WIDTH}" y2="{_TOP}"/>'
+        f'<text class="tick end" x="{_LEFT - 6}" y="{_TOP + 4}">{escape(shown(top))}</text>'
+        f'<text class="tick end" x="{_LEFT - 6}" y="{base + 3}">{escape(shown(0.0))}</text>'
+        f'<text class="tick" x="{_LEFT}" y="{HEIGHT - 4}">{escape(clock(first_ms))}</text>'
+        f'<text class="tick end" x="{WIDTH}" y="{HEIGHT - 4}">{escape(clock(last_ms))}</text>'
+        f"{lines}</svg>"
+    )
+
+
+def _thinned(points: Sequence[Point]) -> list[Point]:
+    """At most ``_POINTS_MAX`` points; of several, the largest, so that no peak is lost."""
+    step = -(-len(points) // _POINTS_MAX)
+    found = []
+    for at in range(0, len(points), step):
+        part = points[at : at + step]
+        found.append(max(part, key=lambda point: -1.0 if point.value is None else point.value))
+    return found
+
+
+def _runs(points: Sequence[Point]) -> list[list[Point]]:
+    """The parts without gaps."""
+    runs: list[list[Point]] = [[]]
+    for point in points:
+        if point.value is None:
+            runs.append([])
+        else:
+            runs[-1].append(point)
+    return runs
