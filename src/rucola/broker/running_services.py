@@ -149,7 +149,9 @@ class RunningServices:
             # Imported only here, because most brokers have no lite topics.
             from rucola.broker.lite.delivery import LiteDelivery
 
-            self.lite = LiteDelivery(self, *self.lite_parts())
+            topics, offsets = self.lite_parts()
+            self.lite = LiteDelivery(self, topics, offsets)
+            offsets.on_set = self.lite.offset_set
         return self.lite
 
     def lite_parts(self) -> tuple[LiteTopics, LiteOffsets]:

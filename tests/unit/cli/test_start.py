@@ -93,6 +93,13 @@ def test_servers_of_the_command_line_prepare_sql_filters(tmp_path: Path, monkeyp
     assert len(prepared) == 2
 
 
+@pytest.mark.parametrize(("config", "expected"), [(None, True), ({}, False), ({"enableLmq": "true"}, False)])
+def test_without_a_file_there_are_lite_topics(config: dict[str, str] | None, expected: bool, tmp_path: Path) -> None:
+    options = UpOptions(store=str(tmp_path), grpc=False, config=config, namesrv_port=0, broker_port=0, http_port=0)
+    servers = UpServers(options)
+    assert servers._store_config.enable_multi_dispatch is expected
+
+
 def test_a_server_process_returns_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "_TRIM_S", 0.0)
     monkeypatch.setattr(serve, "freeze_survivors", gc.enable)  # The original would also freeze objects of other tests.

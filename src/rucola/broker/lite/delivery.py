@@ -91,7 +91,7 @@ class LiteDelivery:
         self._dispatcher = LiteEventDispatcher(
             self._groups, progress, services.random_below, config.max_client_event_count
         )
-        leases = LiteLeases(self._dispatcher, progress)
+        leases = self._leases = LiteLeases(self._dispatcher, progress)
         names_max = config.max_lite_subscription_count
         clients, names = Shares(_CLIENTS_MAX, _CLIENTS_MAX, 0), Shares(names_max, names_max, 0)
         if config.guarded:
@@ -172,6 +172,13 @@ class LiteDelivery:
         """A lite topic has expired or was deleted. Its id may be that of no name any more, but not that of another."""
         self._subscriptions.forget(self._topics.names.name(lite_id), self._ages.now_ms())
         self.settle()
+
+    def offset_set(self, group: str, lite_id: int) -> None:
+        """An administrator has set the offset of a group: it continues there, whatever is in flight."""
+        known = self._groups.get(group)
+        if known is not None:
+            self._leases.moved(known, self._topics.names.name(lite_id), self._ages.now_ms())
+            self.settle()
 
     def channel_closed(self, channel: Channel) -> None:
         """Forgets the pops of a closed connection. Others get the events of its clients; these keep their

@@ -140,6 +140,10 @@ class LiteLeases:
         if target == progress.committed(group.name, name):
             return
         progress.commit(group.name, name, target)
+        self.moved(group, name, now_ms)
+
+    def moved(self, group: ReadingGroup, name: bytes, now_ms: int) -> None:
+        """The offset of a group was set: its last pop ends, and the acknowledgements of former pops do not count."""
         group.moved.add(name)
         self._dispatcher.unblock(group, name)
         self._dispatcher.ready_if_unread(group, name, now_ms)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rucola.broker.lite.offset_files import OffsetFiles
 from rucola.broker.lite.offset_rows import PARTS, OffsetRows
@@ -40,6 +40,7 @@ class LiteOffsets:
         writer: writes the files in its thread.
 
     Attributes:
+        on_set: called with group and id when somebody other than the delivery has set an offset; None for nobody.
         clamped: number of offsets beyond the end of their queues that ``load`` has lowered.
     """
 
@@ -55,6 +56,7 @@ class LiteOffsets:
         self._swept = 0
         self._followed: dict[str, int] = {}
         """The master's offsets by ``topic@group``, as they were copied last; only on a slave."""
+        self.on_set: Callable[[str, int], None] | None = None
         self._files = OffsetFiles(files, f"{root}/config", self._rows, self._groups, writer)
 
     # -- use -----------------------------------------------------------------------------------------------------------
@@ -117,6 +119,8 @@ class LiteOffsets:
         lite_id = self.id_of(topic)
         if lite_id >= 0 and consumer_offset >= 0:
             self.commit(group, lite_id, consumer_offset)
+            if self.on_set is not None:
+                self.on_set(group, lite_id)
 
     def offsets_of_topic(self, topic: str) -> dict[str, int]:
         """Returns the offset of each group that has one in a lite topic."""
