@@ -262,7 +262,7 @@ TABLES = {
     "proxy/cluster_access:_HalfMessages._senders": SHARE,
     "proxy/cluster_access:_HalfMessages._sent": ACCOUNTS,
     "proxy/door:GrpcDoor._tasks": SESSIONS,
-    "proxy/lite_subscriptions:DoorLiteSubscriptions._known": SESSIONS,
+    "proxy/lite_subscriptions:DoorSubscriptions._known": SESSIONS,
     "proxy/lite_subscriptions:_Rate._counts": SESSIONS,
     "proxy/local:LocalBrokers._views": NAMES,
     "proxy/local:LocalLink._full": SESSIONS,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from rucola.proxy.access import DoorAccess
-    from rucola.proxy.lite_subscriptions import DoorLiteSubscriptions
+    from rucola.proxy.lite_subscriptions import DoorSubscriptions
     from rucola.proxy.sessions import ClientSession
     from rucola.proxy.telemetry import Telemetry
     from rucola.proxy.transactions import Transactions
@@ -54,7 +54,7 @@ class ServerCommands:
     """Handles the requests of brokers. Event loop only."""
 
     def __init__(
-        self, telemetry: Telemetry, transactions: Transactions, lite: DoorLiteSubscriptions, access: DoorAccess
+        self, telemetry: Telemetry, transactions: Transactions, lite: DoorSubscriptions, access: DoorAccess
     ) -> None:
         self._telemetry, self._transactions, self._lite, self._access = telemetry, transactions, lite, access
 

@@ -21,7 +21,7 @@ from rucola.proxy.acknowledge import Acknowledgements
 from rucola.proxy.brokers import Brokers
 from rucola.proxy.commands import ServerCommands
 from rucola.proxy.figures import DoorFigures
-from rucola.proxy.lite_subscriptions import DoorLiteSubscriptions
+from rucola.proxy.lite_subscriptions import DoorSubscriptions
 from rucola.proxy.outcomes import Outcomes
 from rucola.proxy.presence import Presence
 from rucola.proxy.recall import Recalls
@@ -97,7 +97,7 @@ class GrpcDoor:
         now_ms, monotonic = clock.wall_ms, clock.monotonic
         brokers = make_brokers(self._asked)
         self.sessions = Sessions(access, monotonic, self._ended)
-        self._lite = lite = DoorLiteSubscriptions(brokers, access, monotonic, config.lite)
+        self._lite = lite = DoorSubscriptions(brokers, access, monotonic, config.lite)
         presence = Presence(brokers, access, self.sessions, lite, now_ms)
         self._telemetry = Telemetry(self.sessions, brokers, presence, lite, config.body_bytes_max)
         transactions = Transactions(brokers, access, monotonic)

@@ -50,7 +50,7 @@ _POLICY_MAX: Final = 2
 _END = b"\n"
 
 
-class DoorLiteSubscriptions:
+class DoorSubscriptions:
     """Answers SyncLiteSubscription. Event loop only.
 
     Args:

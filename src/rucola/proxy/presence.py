@@ -25,7 +25,7 @@ from rucola.protocol.bodies.heartbeat import (
 from rucola.proxy import messages
 from rucola.proxy.access import DoorAccess
 from rucola.proxy.brokers import Brokers, DoorLink
-from rucola.proxy.lite_subscriptions import DoorLiteSubscriptions
+from rucola.proxy.lite_subscriptions import DoorSubscriptions
 from rucola.proxy.names import check_group
 from rucola.proxy.refusal import RefusedError
 from rucola.proxy.rpc import ok
@@ -56,7 +56,7 @@ class Presence:
         brokers: Brokers,
         access: DoorAccess,
         sessions: Sessions,
-        lite: DoorLiteSubscriptions,
+        lite: DoorSubscriptions,
         now_ms: Callable[[], int],
     ) -> None:
         self._brokers, self._access, self._sessions, self._now_ms = brokers, access, sessions, now_ms

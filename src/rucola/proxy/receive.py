@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rucola.proxy.access import DoorAccess
     from rucola.proxy.acknowledge import Acknowledgements
     from rucola.proxy.brokers import Brokers, DoorLink
-    from rucola.proxy.lite_subscriptions import DoorLiteSubscriptions
+    from rucola.proxy.lite_subscriptions import DoorSubscriptions
     from rucola.proxy.renewals import Renewals
     from rucola.proxy.sessions import ClientSession, Sessions
 
@@ -127,7 +127,7 @@ class Receives:
         access: DoorAccess,
         acknowledgements: Acknowledgements,
         renewals: Renewals,
-        lite: DoorLiteSubscriptions,
+        lite: DoorSubscriptions,
         now_ms: Callable[[], int],
     ) -> None:
         self._sessions, self._brokers, self._access = sessions, brokers, access

@@ -30,7 +30,7 @@ from rucola.runtime.logs import event
 
 if TYPE_CHECKING:
     from rucola.proxy.brokers import Brokers
-    from rucola.proxy.lite_subscriptions import DoorLiteSubscriptions
+    from rucola.proxy.lite_subscriptions import DoorSubscriptions
     from rucola.proxy.presence import Presence
     from rucola.proxy.sessions import ClientSession, Sessions
 
@@ -62,7 +62,7 @@ class Telemetry:
         sessions: Sessions,
         brokers: Brokers,
         presence: Presence,
-        lite: DoorLiteSubscriptions,
+        lite: DoorSubscriptions,
         body_bytes_max: int,
     ) -> None:
         self._sessions, self._brokers, self._presence, self._lite = sessions, brokers, presence, lite

@@ -49,8 +49,10 @@ PROXY_SETTINGS = {
 }
 """Shorter polls and leases than by default (20 s, 60 s) shorten the life."""
 OURS: dict[str, object] = {
-    key: value for key, value in SETTINGS.items() if key not in ("enableLitePopLog", "brokerIP1")
+    key: SETTINGS[key]
+    for key in ("enableLmq", "enableMultiDispatch", "autoCreateSubscriptionGroup", "minLiteTTl", "liteTtlCheckInterval")
 }
+"""Options of ``rucola up``; the others are RocketMQ's alone, or its defaults."""
 PEER_NAMES = ("official", FrontedServers.name, RucolaServers.name)
 PeerServers = ProxiedServers | FrontedServers | RucolaServers
 SCENARIOS: dict[str, Callable[[Life], None]] = {
