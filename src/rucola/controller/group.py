@@ -20,7 +20,7 @@ _LAYOUT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Member(Body):
+class BrokerMember(Body):
     """A broker of a group.
 
     Attributes:
@@ -48,7 +48,7 @@ class BrokerGroup(Body):
 
     cluster_name: str
     broker_name: str
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, BrokerMember] = field(default_factory=dict)
     next_broker_id: int = FIRST_BROKER_ID
     master_broker_id: int | None = None
     master_epoch: int = 0
@@ -72,7 +72,7 @@ class BrokerGroup(Body):
         """The address of the master; None while there is none."""
         return None if self.master_broker_id is None else self.members[self.master_broker_id].address
 
-    def with_member(self, broker_id: int, member: Member) -> BrokerGroup:
+    def with_member(self, broker_id: int, member: BrokerMember) -> BrokerGroup:
         """The group with one more broker, or with another address of a broker."""
         members = {**self.members, broker_id: member}
         return replace(self, members=members, next_broker_id=max(self.next_broker_id, broker_id + 1))

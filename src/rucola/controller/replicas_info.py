@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rucola.controller.elect import Liveness, elect, epoch_after
-from rucola.controller.group import FIRST_BROKER_ID, MEMBERS_MAX, NAME_CHARS_MAX, BrokerGroup, Member
+from rucola.controller.group import FIRST_BROKER_ID, MEMBERS_MAX, NAME_CHARS_MAX, BrokerGroup, BrokerMember
 from rucola.protocol.bodies import Body
 from rucola.protocol.bodies.controller import (
     BrokerReplicasInfo,
@@ -79,7 +79,7 @@ def apply_broker_id(group: BrokerGroup | None, asked: ApplyBrokerIdRequestHeader
     if group is not None and broker_id in group.members:
         return Decision(header=header)
     group = group or BrokerGroup(asked.cluster_name, asked.broker_name)
-    return Decision(header=header, group=group.with_member(broker_id, Member(code.split(";")[0], code)))
+    return Decision(header=header, group=group.with_member(broker_id, BrokerMember(code.split(";")[0], code)))
 
 
 def _not_applicable(group: BrokerGroup | None, asked: ApplyBrokerIdRequestHeader) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rucola.controller.elect import BrokerLiveInfo, elect, epoch_after
-from rucola.controller.group import MEMBERS_MAX, BrokerGroup, Member
+from rucola.controller.group import MEMBERS_MAX, BrokerGroup, BrokerMember
 from rucola.controller.replicas_info import (
     Decision,
     apply_broker_id,
@@ -45,7 +45,7 @@ def group(
     return BrokerGroup(
         "c",
         "a",
-        {one: Member(f"h{one}:1", f"h{one}:1;0") for one in range(1, members + 1)},
+        {one: BrokerMember(f"h{one}:1", f"h{one}:1;0") for one in range(1, members + 1)},
         members + 1,
         master,
         epoch,
@@ -125,7 +125,7 @@ def applied(whom: BrokerGroup | None, broker_id: int, code: str = "x:1;9", clust
 
 
 def test_ids() -> None:
-    assert applied(None, 1).group == BrokerGroup("c", "a", {1: Member("x:1", "x:1;9")}, 2)
+    assert applied(None, 1).group == BrokerGroup("c", "a", {1: BrokerMember("x:1", "x:1;9")}, 2)
     assert applied(None, 2).code == 2014
     later = applied(group(), 7).group
     assert later is not None and later.next_broker_id == 8
@@ -142,7 +142,7 @@ def test_ids() -> None:
 def test_a_broker_that_has_moved() -> None:
     asked = RegisterBrokerToControllerRequestHeader("c", "a", 1, "new:1")
     found = register_broker(group(), asked, live(1))
-    assert found.group is not None and found.group.members[1] == Member("new:1", "h1:1;0")
+    assert found.group is not None and found.group.members[1] == BrokerMember("new:1", "h1:1;0")
     assert found.group.master_address == "new:1"
     fields = found.header.to_ext_fields() if found.header is not None else {}
     assert fields["masterAddress"] == "new:1"
@@ -180,7 +180,7 @@ def test_removals() -> None:
         ({"syncStateSet": [1, 8]}, r"got \[8\]"),
         ({"nextBrokerId": 3}, "ids from 1 and below 3"),
         ({"masterEpoch": -1}, "epochs of 0 or more"),
-        ({"members": {"1": {}}}, "Member, address"),
+        ({"members": {"1": {}}}, "BrokerMember, address"),
         ({"brokerName": None}, "brokerName"),
     ],
 )

@@ -42,7 +42,7 @@ _NAMES_KEPT = 256
 _WILDCARD_CLIENT = "*"
 
 
-class Reader(NamedTuple):
+class LiteReader(NamedTuple):
     """Who reads a lite topic; the client is ``*`` in a wildcard group."""
 
     client_id: str
@@ -209,13 +209,13 @@ class LiteDelivery:
 
     # -- what administrators ask ---------------------------------------------------------------------------------------
 
-    def readers_of(self, name: bytes) -> list[Reader]:
+    def readers_of(self, name: bytes) -> list[LiteReader]:
         """Returns who reads the lite topic ``<parent>$<lite>``."""
         readers = []
         for group in self._groups.of_parent(name.partition(b"$")[0]):
             if group.settings.wildcard and any(client.is_subscribed for client in group.clients.values()):
-                readers.append(Reader(_WILDCARD_CLIENT, group.name))
-            readers += [Reader(client.client_id, group.name) for client in group.holders_of(name)]
+                readers.append(LiteReader(_WILDCARD_CLIENT, group.name))
+            readers += [LiteReader(client.client_id, group.name) for client in group.holders_of(name)]
         return readers
 
     def client_info(self, group: str, client_id: str, names_max: int) -> ClientInfo | None:
