@@ -77,11 +77,12 @@ def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
 
 @pytest.mark.few
 @pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("number", [0, MIDDLE])
 @pytest.mark.parametrize("mask", [0x80, 0x40, 1])
-def test_a_queue_id_leaves_the_message_where_its_unit_is(name: str, mask: int, tmp_path: Path) -> None:
+def test_a_queue_id_leaves_the_message_where_its_unit_is(name: str, number: int, mask: int, tmp_path: Path) -> None:
     """Before the fix, a record with a negative queue id made the start of the store fail with a ValueError."""
     store = base(name)
-    path = flipped(store, tmp_path / "store", MIDDLE, QUEUE_ID, mask)
+    path = flipped(store, tmp_path / "store", number, QUEUE_ID, mask)
     with logged() as lines:
         running = store.opened(path)
     running.start()
