@@ -208,6 +208,8 @@ class OffsetFiles:
             groups.update(source.groups)
         self._position = batches[-1].end if batches else 0
         self._journal_rows = sum(len(batch.rows) for batch in batches) // ROW_FIELDS
+        for table in tables:
+            self._table.reserve(len(table.rows) // ROW_FIELDS)
         exists = {number: name for number, name in groups.items() if name}
         return (exists, _rows(sources, exists)) if sources else None
 

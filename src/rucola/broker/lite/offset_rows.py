@@ -36,6 +36,14 @@ class OffsetRows:
         self._parts: list[array[int] | None] = [None] * PARTS
         self._used = array("q", bytes(8 * PARTS))
 
+    def reserve(self, count: int) -> None:
+        """Makes room for ``count`` rows in an empty table, so that it need not grow with them."""
+        size = _SLOTS_LEAST
+        while (count // PARTS + 1) * 4 > size * 3:
+            size *= 2
+        if size > _SLOTS_LEAST:
+            self._parts = [array("q", bytes(8 * ROW_FIELDS * size)) for _ in range(PARTS)]
+
     def get(self, key: int) -> int:
         """Returns the offset of ``key``; ``NO_OFFSET`` if it has none."""
         mixed = key * _MIX & _MASK

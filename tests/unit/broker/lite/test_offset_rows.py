@@ -16,6 +16,7 @@ def test_it_is_a_map(seed: int) -> None:
     random = Random(seed)
     live = {1, 2, 3}
     rows, model = OffsetRows(live.__contains__), dict[int, int]()
+    rows.reserve((0, 3000, 100_000)[seed])
     for _ in range(20_000):
         key = random.randrange(1, 4) << 32 | random.randrange(2000)
         action = random.randrange(10)
