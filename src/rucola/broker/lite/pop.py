@@ -215,11 +215,15 @@ class LitePopProcessor:
         if is_new:
             self._hold.end_older(client, header.attempt_id)
         pop = LitePop(header, client, began_ms, waited_for)
+        answer: RemotingCommand | None
         if self._dispatcher.lease_count < _LEASES_MAX:
             self._reader.read(pop)
-        else:
+            answer = self._answer(channel, command, pop)
+        else:  # it must not wait: its events would wake it at once
             pop.pop_time_ms = self._services.store.now_ms()
-        answer = self._answer(channel, command, pop)
+            answer = command.answer(
+                ResponseCode.POLLING_FULL, "too many messages in flight", pop.answer_header().to_ext_fields()
+            )
         self._settle(client)
         return answer
 
