@@ -49,6 +49,7 @@ BUDGETS = {
     "docs/replay.md": 700,
     "docs/replica.md": 2290,
     "docs/lite-delivery.md": 850,
+    "docs/lite-life.md": 500,
     "docs/reference/known_defects.md": 1330,
     "docs/reference/lite.md": 2750,
     "docs/reference/protocol.md": 20560,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from rucola.broker.running_services import RunningServices
 
 if TYPE_CHECKING:
+    from rucola.broker.lite.admin import LiteAdminProcessor
     from rucola.broker.lite.delivery import LiteDelivery
     from rucola.broker.pop_services import PopServices
     from rucola.broker.processor.acl import AclProcessor
@@ -172,6 +173,9 @@ users: LazyProcessor[AuthProcessor] = LazyProcessor(
 pops: LazyProcessor[PopServices] = LazyProcessor(
     "pop_services", "PopServices", lambda _, it: cast("PopServices", it.services.pops.get())
 )
+lite_admin: LazyProcessor[LiteAdminProcessor] = LazyProcessor(
+    "lite.admin", "LiteAdminProcessor", lambda made, it: made(it.services, *it.lite_parts(), it.lite_delivery())
+)
 lite: LazyProcessor[LiteDelivery] = LazyProcessor("lite.delivery", "LiteDelivery", lambda _, it: it.lite_delivery())
 timers: LazyProcessor[TimerDelivery] = LazyProcessor(
     "timer.timer_delivery", "TimerDelivery", lambda _, it: it.services.timers
@@ -203,6 +207,7 @@ ALL = (
     accounts,
     users,
     lite,
+    lite_admin,
     timers,
 )
 

@@ -149,13 +149,21 @@ class RunningServices:
             # Imported only here, because most brokers have no lite topics.
             from rucola.broker.lite.delivery import LiteDelivery
 
-            topics, offsets = self.services.store.lite, self.services.lite_offsets
-            if topics is None or offsets is None:
-                raise BrokerError(
-                    ResponseCode.SYSTEM_ERROR, "no lite topics: enableLmq and enableMultiDispatch are not both set"
-                )
-            self.lite = LiteDelivery(self, topics, offsets)
+            self.lite = LiteDelivery(self, *self.lite_parts())
         return self.lite
+
+    def lite_parts(self) -> tuple[LiteTopics, LiteOffsets]:
+        """Returns the lite topics, and the offsets of groups in them.
+
+        Raises:
+            BrokerError: the broker has no lite topics.
+        """
+        topics, offsets = self.services.store.lite, self.services.lite_offsets
+        if topics is None or offsets is None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, "no lite topics: enableLmq and enableMultiDispatch are not both set"
+            )
+        return topics, offsets
 
     def _follow(self, services: BrokerServices, loop: asyncio.AbstractEventLoop) -> None:
         """Creates what a slave has, and a master has not."""

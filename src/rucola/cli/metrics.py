@@ -12,6 +12,7 @@ from rucola.broker import Broker
 from rucola.broker.acl.access import BrokerAccess
 from rucola.cli.door_metrics import door_metrics
 from rucola.cli.figures import Figure, access_metrics, text_of, work_failures
+from rucola.cli.lite_metrics import lite_metrics
 from rucola.cli.topic_metrics import broker_metrics, group_metrics, topic_metrics
 from rucola.proxy.figures import DoorFigures
 from rucola.remoting.fairness.steps import Steps, at_once
@@ -239,6 +240,8 @@ class BrokerCollector(Collector):
         found += yield from topic_metrics(broker)
         yield
         found += yield from group_metrics(broker)
+        yield
+        found += yield from lite_metrics(broker)
         return found
 
 

@@ -7,6 +7,7 @@ key, would wait for these imports.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -108,7 +109,11 @@ def salvage(
 
 
 def export_queues(directory: Directory, commit_log: CommitLog = None, json: Json = False) -> None:
-    """Write consume queues for lite topics, before RocketMQ opens the store. The store must be stopped cleanly."""
+    """Write consume queues and offsets of lite topics, before RocketMQ opens the store. The store must be stopped
+    cleanly.
+    """
+    from rucola.store.doctor.export_offsets import export_offsets
     from rucola.store.doctor.export_queues import export_queues as export
 
-    output.print_summary(export(directory, commit_log_path=commit_log), json)
+    report = export(directory, commit_log_path=commit_log)
+    output.print_facts(asdict(report) | {"offsets": export_offsets(directory)}, json)

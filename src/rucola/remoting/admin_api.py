@@ -18,6 +18,14 @@ from rucola.protocol.bodies.configs import (
 from rucola.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.bodies.kv_table import KVTable
+from rucola.protocol.bodies.lite import (
+    GetBrokerLiteInfoResponseBody,
+    GetLiteClientInfoResponseBody,
+    GetLiteGroupInfoResponseBody,
+    GetLiteTopicInfoResponseBody,
+    GetParentTopicInfoResponseBody,
+    LiteTopicListBody,
+)
 from rucola.protocol.bodies.offsets import ResetOffsetBody
 from rucola.protocol.bodies.pop import SetMessageRequestModeRequestBody
 from rucola.protocol.bodies.registration import TopicConfigSerializeWrapper
@@ -32,6 +40,7 @@ from rucola.protocol.bodies.topic_list import GroupList, TopicList
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers import admin as headers
+from rucola.protocol.headers import lite as lite_headers
 from rucola.protocol.headers import namesrv_admin as namesrv_headers
 from rucola.protocol.headers.header import CommandHeader
 from rucola.protocol.headers.offset import ResetOffsetRequestHeader
@@ -156,6 +165,56 @@ class AdminApi(RemotingApi):
         """INVOKE_BROKER_TO_RESET_OFFSET (222): the new offsets."""
         answer = await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         return ResetOffsetBody.decode(answer.body).offset_table if answer.body else {}
+
+    # lite topics
+
+    async def broker_lite_info(self, address: str) -> GetBrokerLiteInfoResponseBody:
+        """GET_BROKER_LITE_INFO (200074)."""
+        return GetBrokerLiteInfoResponseBody.decode((await self._ask(address, RequestCode.GET_BROKER_LITE_INFO)).body)
+
+    async def parent_topic_info(self, address: str, topic: str) -> GetParentTopicInfoResponseBody:
+        """GET_PARENT_TOPIC_INFO (200075); raises ``BrokerError`` 17 for an unknown topic, 29 for one without lite
+        topics.
+        """
+        header = lite_headers.GetParentTopicInfoRequestHeader(topic)
+        answer = await self._ask(address, RequestCode.GET_PARENT_TOPIC_INFO, header)
+        return GetParentTopicInfoResponseBody.decode(answer.body)
+
+    async def lite_topics(self, address: str, header: lite_headers.ListLiteTopicsRequestHeader) -> LiteTopicListBody:
+        """A page of lite topics: GET_PARENT_TOPIC_INFO (200075) as only Rucola's brokers take it; others return
+        none.
+        """
+        answer = await self._ask(address, RequestCode.GET_PARENT_TOPIC_INFO, header)
+        return LiteTopicListBody.decode(answer.body)
+
+    async def lite_topic_info(self, address: str, parent: str, lite_topic: str) -> GetLiteTopicInfoResponseBody:
+        """GET_LITE_TOPIC_INFO (200076); raises ``BrokerError`` as ``parent_topic_info``."""
+        header = lite_headers.GetLiteTopicInfoRequestHeader(parent, lite_topic)
+        answer = await self._ask(address, RequestCode.GET_LITE_TOPIC_INFO, header)
+        return GetLiteTopicInfoResponseBody.decode(answer.body)
+
+    async def lite_client_info(
+        self, address: str, header: lite_headers.GetLiteClientInfoRequestHeader
+    ) -> GetLiteClientInfoResponseBody:
+        """GET_LITE_CLIENT_INFO (200077); raises ``BrokerError`` 26 for an unknown group, 29 for one of another
+        parent.
+        """
+        answer = await self._ask(address, RequestCode.GET_LITE_CLIENT_INFO, header)
+        return GetLiteClientInfoResponseBody.decode(answer.body)
+
+    async def lite_group_info(
+        self, address: str, header: lite_headers.GetLiteGroupInfoRequestHeader
+    ) -> GetLiteGroupInfoResponseBody:
+        """GET_LITE_GROUP_INFO (200078); raises ``BrokerError`` 26 for an unknown group, 29 for one that reads no lite
+        topics.
+        """
+        answer = await self._ask(address, RequestCode.GET_LITE_GROUP_INFO, header)
+        return GetLiteGroupInfoResponseBody.decode(answer.body)
+
+    async def trigger_lite_dispatch(self, address: str, group: str, client_id: str | None) -> None:
+        """TRIGGER_LITE_DISPATCH (200079); raises ``BrokerError`` as ``lite_group_info``."""
+        header = lite_headers.TriggerLiteDispatchRequestHeader(group, client_id)
+        await self._ask(address, RequestCode.TRIGGER_LITE_DISPATCH, header)
 
     # clients
 

@@ -47,6 +47,7 @@ from rucola.store.recovery.watermark import Watermark
 from rucola.store.results import (
     Boundary,
     GetMessageResult,
+    LightPlace,
     PutMessageResult,
     PutMessageStatus,
     QueryMessageResult,
@@ -268,13 +269,13 @@ class MessageStore:
         """Appends one copy; see ``put_copies``."""
         return self.put_copies([message])[0]
 
-    def append_lite(self, run: RowRun, topic: bytes, born_host: bytes, light_queue: bytes) -> PutMessageStatus:
+    def append_lite(self, run: RowRun, topic: bytes, born_host: bytes, light: LightPlace) -> PutMessageStatus:
         """Appends the only row of ``run``, as ``append_rows`` does. Its properties have the light queue of a lite
         topic, and ``LiteTopics.next_offset`` of it.
         """
         status = self._appender.append_rows(run, topic, born_host)
         if status is PutMessageStatus.PUT_OK and self._lite is not None:
-            self._lite.appended(light_queue)
+            self._lite.appended_at(light)
         return status
 
     def put_copies(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:

@@ -64,6 +64,13 @@ class Boundary(Enum):
     """The last message at or before the time."""
 
 
+class LightPlace(NamedTuple):
+    """The place that a message gets in a light queue."""
+
+    queue: bytes
+    queue_offset: int
+
+
 class PutMessageResult(NamedTuple):
     """Where a message was stored. The numbers are valid only with ``PUT_OK``."""
 

@@ -103,7 +103,9 @@ def test_lite_topics_are_folded_and_exported(tmp_path: Path, capsys: pytest.Capt
     assert len(lines(capsys, "ls", tmp_path)) == 1
     assert lines(capsys, "info", tmp_path)[0]["lite_topics"] == 30
     assert "30 in rucola-lite, for RocketMQ: rucola store export-queues" in text(capsys, "info", tmp_path)
-    assert lines(capsys, "export-queues", tmp_path) == [{"lite_topics": 30, "units": 30, "empty_topics": 0}]
+    assert lines(capsys, "export-queues", tmp_path) == [
+        {"lite_topics": 30, "units": 30, "empty_topics": 0, "offsets": 0}
+    ]
     assert len(lines(capsys, "ls", tmp_path)) == 31
     with_topics(tmp_path)
     assert main(["store", "verify", str(tmp_path)]) == 0

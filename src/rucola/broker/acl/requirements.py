@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rucola.broker.acl.permission import ANY, NOTHING, PUB, RETRY_PREFIX, SUB, Resource, group, topic
-from rucola.common.key_builder import REPLY_TOPIC_SUFFIX
+from rucola.common.key_builder import REPLY_TOPIC_SUFFIX, lite_parts
 from rucola.errors import FormatError
 from rucola.protocol import fastjson
 from rucola.protocol.codes import RequestCode
@@ -192,7 +192,9 @@ def _assignment(body: Mapping[str, Any]) -> Iterator[Resource]:
 def _acks(body: Mapping[str, Any]) -> Iterator[Resource]:
     for ack in _objects(body, "acks"):
         yield group(_text(ack, "c"))
-        yield topic(_text(ack, "t"), SUB)
+        name = _text(ack, "t")
+        lite = lite_parts(name)
+        yield topic(name if lite is None else lite[0], SUB)
 
 
 def _lite(body: Mapping[str, Any]) -> Iterator[Resource]:
@@ -269,6 +271,11 @@ REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ADMIN,
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ADMIN,
     RequestCode.GET_CONSUMER_CONNECTION_LIST: ADMIN,
+    RequestCode.GET_BROKER_LITE_INFO: ADMIN,
+    RequestCode.GET_PARENT_TOPIC_INFO: ADMIN,
+    RequestCode.GET_LITE_TOPIC_INFO: ADMIN,
+    RequestCode.GET_LITE_CLIENT_INFO: ADMIN,
+    RequestCode.GET_LITE_GROUP_INFO: ADMIN,
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ADMIN,
     RequestCode.DELETE_ACL_CONFIG: ADMIN,
     RequestCode.GET_BROKER_CLUSTER_ACL_INFO: ADMIN,

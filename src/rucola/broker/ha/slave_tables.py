@@ -188,6 +188,8 @@ class SlaveTables:
 
     async def _take_offsets(self, body: bytes) -> None:
         version, table = await asyncio.to_thread(decode_consumer_offsets, body)
+        if self._services.lite_offsets is not None:
+            await in_turns(self._services.lite_offsets.follow(table))
         await in_turns(self._services.offsets.follow(version, table))
 
     async def _take_delays(self, body: bytes) -> None:

@@ -16,7 +16,9 @@ from rucola.broker.pop.checks import no_topic
 from rucola.broker.pop.receipt import Receipt
 from rucola.broker.processor.responses import NO_CODE
 from rucola.broker.services import BrokerServices
+from rucola.common.key_builder import lite_parts
 from rucola.errors import BrokerError
+from rucola.protocol.bodies.pop import BatchAck
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import (
@@ -71,6 +73,19 @@ class LiteAckProcessor:
         if done is Acknowledged.NOT_IN_BATCH:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL_OFFSET)
         return command.answer(ResponseCode.SUCCESS)
+
+    def ack_batch(self, batch: BatchAck) -> None:
+        """Acknowledges messages of a lite topic that a request 200151 names by its light queue. Those that cannot be
+        acknowledged are skipped. RocketMQ knows no lite topics there.
+        """
+        parent, lite = lite_parts(batch.topic) or ("", "")
+        name = name_of(parent, lite)
+        if name is None or not self._reads(batch.consumer_group, parent):
+            return
+        group, now_ms = self._group_of(batch.consumer_group, parent), self._monotonic_ms()
+        for queue_offset in batch.queue_offsets():
+            self._leases.acknowledge(group, name, queue_offset, batch.pop_time, now_ms)
+        self._settle()
 
     def change_invisible_time(self, command: RemotingCommand) -> RemotingCommand:
         """Request 200053 with ``liteTopic``. What does not fit is answered as if it had been done, as in RocketMQ."""

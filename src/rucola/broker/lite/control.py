@@ -173,6 +173,11 @@ class LiteControlProcessor:
         own = self._services.config.broker_name
         return brokers if own in brokers and len(set(brokers)) > 1 else None
 
+    async def owns(self, parent: str, lite_topic: str) -> bool:
+        """Whether a lite topic shards to this broker."""
+        shards = await self._shards(parent)
+        return shards is None or shards[lite_shard(lite_topic, len(shards))] == self._services.config.broker_name
+
     async def dispatch(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 200079: looks through the lite topics of a client for messages; without a client id, of all clients
         of the group.

@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from rucola.broker.lite.offset_files import OffsetFiles
 from rucola.broker.lite.offset_rows import PARTS, OffsetRows
 from rucola.common.data_version import DataVersion
-from rucola.common.key_builder import topic_at_group
+from rucola.common.key_builder import LITE_PREFIX, topic_at_group
 from rucola.formats.light_queue import is_lite, lite_name, lite_topic
 from rucola.formats.lite_offsets import NO_OFFSET, hash_of
+from rucola.remoting.fairness.steps import Steps
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.runtime.table_writer import TableWriter
@@ -52,6 +53,8 @@ class LiteOffsets:
         """The groups that may have offsets in the lite topics of a parent, by its number."""
         self._rows = OffsetRows(self._groups.__contains__)
         self._swept = 0
+        self._followed: dict[str, int] = {}
+        """The master's offsets by ``topic@group``, as they were copied last; only on a slave."""
         self._files = OffsetFiles(files, f"{root}/config", self._rows, self._groups, writer)
 
     # -- use -----------------------------------------------------------------------------------------------------------
@@ -120,6 +123,14 @@ class LiteOffsets:
         lite_id = self.id_of(topic)
         return {} if lite_id < 0 else self.offsets_of(lite_id)
 
+    def drop_topic(self, group: str, topic: str) -> None:
+        """Forgets the offset of one group in a lite topic."""
+        number, lite_id = self._numbers.get(group), self.id_of(topic)
+        key = 0 if number is None else number << 32 | lite_id
+        name_hash = None if number is None or lite_id < 0 else self._rows.drop(key)
+        if name_hash is not None:
+            self._files.note(key, name_hash, NO_OFFSET)
+
     def forget_topic(self, topic: str) -> None:
         """Forgets the offsets of all groups in a lite topic."""
         lite_id = self.id_of(topic)
@@ -134,10 +145,20 @@ class LiteOffsets:
 
     def rows(self) -> Iterator[list[tuple[str, int, int]]]:
         """Yields all offsets in parts, each of one moment: group, id, offset. A part of a table with a million rows
-        takes 2 ms.
+        takes 2 ms. A thread may call this, too.
         """
         for part in range(PARTS):
-            yield [(self._groups[key >> 32], key & 0xFFFFFFFF, offset) for key, _, offset in self._rows.rows(part)]
+            yield [
+                (group, key & 0xFFFFFFFF, offset)
+                for key, _, offset in self._rows.rows(part)
+                if (group := self._groups.get(key >> 32)) is not None
+            ]
+
+    def rows_of(self, group: str) -> Iterator[list[tuple[int, int]]]:
+        """Yields id and offset of all offsets of a group, in parts as ``rows``."""
+        number = self._numbers.get(group, 0)
+        for part in range(PARTS if number else 0):
+            yield [(key & 0xFFFFFFFF, offset) for key, _, offset in self._rows.rows(part) if key >> 32 == number]
 
     def __len__(self) -> int:
         return self._rows.count
@@ -255,6 +276,29 @@ class LiteOffsets:
             for rows in self.rows()
             for group, lite_id, offset in rows
         }
+
+    def follow(self, table: dict[str, dict[int, int]]) -> Steps[None]:
+        """Takes over what a master has, in steps: moves the offsets of lite topics out of its table of ``topic@group``
+        and queue id. What clients have committed here stays if it is larger, unless the master's was set back since the
+        last copy; what the master has no more is forgotten.
+        """
+        keys = [key for key in table if key.startswith(LITE_PREFIX) and is_lite(_bytes(key.rpartition("@")[0]))]
+        theirs = {key: table.pop(key).get(0, NO_OFFSET) for key in keys}
+        yield
+        for key, offset in theirs.items():
+            topic, _, group = key.rpartition("@")
+            before, own = self._followed.get(key), self.query_topic(group, topic)
+            is_own = own is not None and own != before  # committed here
+            was_set_back = before is not None and offset < before
+            if own != offset and (own is None or not is_own or was_set_back or offset > own):
+                self.commit_topic(group, topic, offset)
+            yield
+        for key in self._followed.keys() - theirs.keys():
+            topic, _, group = key.rpartition("@")
+            if self.query_topic(group, topic) == self._followed[key]:
+                self.drop_topic(group, topic)
+            yield
+        self._followed = theirs
 
     def note_written(self, version: DataVersion) -> None:
         """Notes that a table of RocketMQ with this version has all offsets."""

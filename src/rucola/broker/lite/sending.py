@@ -26,6 +26,7 @@ from rucola.common.message_const import (
 from rucola.common.topic_config import MESSAGE_TYPE, TopicConfig
 from rucola.errors import BrokerError, ClientError
 from rucola.protocol.codes import ResponseCode
+from rucola.store.results import LightPlace
 
 if TYPE_CHECKING:
     from rucola.store.lite.lite_topics import LiteTopics
@@ -48,12 +49,11 @@ class LiteSends:
         self._topics = topics
         self._new_name = new_name
 
-    def address(self, parent: TopicConfig, properties: MutableMapping[str, str]) -> bytes | None:
+    def address(self, parent: TopicConfig, properties: MutableMapping[str, str]) -> LightPlace | None:
         """Adds light queue and offset to the properties of a message with ``LITE_TOPIC``.
 
         Returns:
-            The light queue, which the store must be told when it has the message; None if the message belongs to no
-            lite topic.
+            Its place in the light queue, of which the store must be told; None if the message belongs to no lite topic.
 
         Raises:
             BrokerError: MESSAGE_ILLEGAL, the message cannot go to a lite topic; LMQ_QUOTA_EXCEEDED, there are too many.
@@ -71,11 +71,11 @@ class LiteSends:
         _refuse_mixed(properties)
         queue = name.encode()
         queue_offset = self._topics.next_offset(queue)
-        if queue_offset == 0 or not self._topics.is_live(queue):
+        if queue_offset == 0 or (self._config.enable_lmq_quota and not self._topics.is_live(queue)):
             self._check_quota(queue_offset == 0)
         properties[INNER_MULTI_DISPATCH] = name
         properties[INNER_MULTI_QUEUE_OFFSET] = str(queue_offset)
-        return queue
+        return LightPlace(queue, queue_offset)
 
     def _check_quota(self, is_new: bool) -> None:
         assert self._topics is not None

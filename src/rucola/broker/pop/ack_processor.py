@@ -20,6 +20,7 @@ from rucola.broker.processor.responses import NO_CODE
 from rucola.broker.refusals import FAQ
 from rucola.broker.services import BrokerServices
 from rucola.broker.when_safe import WhenSafe
+from rucola.common.key_builder import lite_parts
 from rucola.common.pop_topics import ORDER_REVIVE_QUEUE, real_topic
 from rucola.errors import BrokerError
 from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
@@ -121,6 +122,10 @@ class PopAckProcessor:
         """Stores the acknowledgements; returns the physical offset after the last record."""
         end = 0
         for batch in body.acks:
+            if lite_parts(batch.topic) is not None:
+                self._lite().acks.ack_batch(batch)
+                yield
+                continue
             topic = real_topic(batch.topic, batch.consumer_group, batch.retry)
             low, high = self._range(topic, batch.queue_id)
             offsets = tuple(offset for offset in batch.queue_offsets() if low <= offset <= high)

@@ -6,9 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager, topics_by_group
+from rucola.broker.offset.consumer_offset_manager import (
+    LITE_EXPORTED_MAX,
+    ConsumerOffsetManager,
+    topics_by_group,
+)
 from rucola.broker.processor.responses import success
 from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
@@ -24,6 +29,9 @@ from rucola.protocol.headers.admin import CloneGroupOffsetRequestHeader, QueryCo
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from rucola.broker.lite.offsets import LiteOffsets
 
 
 class OffsetManageProcessor:
@@ -49,7 +57,7 @@ class OffsetManageProcessor:
         return self._whole.answer(command)
 
     def _copy(self) -> Encode:
-        return partial(_encoded, self._offsets.copied_table(), self._offsets.data_version)
+        return partial(_encoded, self._offsets.copied_table(), self._offsets.data_version, self._offsets.lite)
 
     def delay_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 45: the progress of the delay levels. A slave writes the body to its ``delayOffset.json``
@@ -90,5 +98,8 @@ class OffsetManageProcessor:
         return success(command)
 
 
-def _encoded(table: dict[str, dict[int, int]], version: DataVersion) -> bytes:
+def _encoded(table: dict[str, dict[int, int]], version: DataVersion, lite: LiteOffsets | None) -> bytes:
+    """Runs in a thread. Offsets in lite topics are for slaves, unless there are very many."""
+    if lite is not None and 0 < len(lite) <= LITE_EXPORTED_MAX:
+        table |= lite.table()
     return ConsumerOffsetSerializeWrapper(table, version, topics_by_group(table)).encode()

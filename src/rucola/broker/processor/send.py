@@ -33,7 +33,7 @@ from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.server import Channel
-from rucola.store.results import PutMessageStatus
+from rucola.store.results import LightPlace, PutMessageStatus
 from rucola.store.row_run import AS_THEY_ARE, AppendOptions, RowRun
 
 _TOPIC_POS = int(FrameColumn.TOPIC_POS)
@@ -295,7 +295,7 @@ class SendMessageProcessor:
         base = row * ROW_WIDTH
         traits = table[base + _TRAITS]
         detour: Detour | None = None
-        light_queue: bytes | None = None
+        light: LightPlace | None = None
         try:
             self._check_replicas(not traits & _NO_WAIT)
             table[base + _QUEUE_ID] = self.checked.choose_queue(table[base + _QUEUE_ID], channel, topic)
@@ -308,7 +308,7 @@ class SendMessageProcessor:
             if traits & _ILLEGAL:
                 raise self._illegal()
             if traits & _UNCLEAN:
-                run, detour, light_queue = self._rewriter.rewrite(source, table, row, topic.config)
+                run, detour, light = self._rewriter.rewrite(source, table, row, topic.config)
                 source, _, table, row, _ = run
                 if inspect_rows(source, table, 0, 1, self._body_bytes_max, topic.queues) & _ILLEGAL:
                     raise self._illegal()
@@ -317,10 +317,10 @@ class SendMessageProcessor:
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
             return
-        if light_queue is None:
+        if light is None:
             self._append(channel, run, topic, not traits & _NO_WAIT, detour)
         else:
-            self._append_lite(channel, run, topic, not traits & _NO_WAIT, light_queue)
+            self._append_lite(channel, run, topic, not traits & _NO_WAIT, light)
 
     def _append_inner_batch(
         self,
@@ -372,10 +372,10 @@ class SendMessageProcessor:
                 answers = self._responses.encode(source, table, first, done)
             self._deliver(channel, answers, _end_of(table, done - 1), wait, topic)
 
-    def _append_lite(self, channel: Channel, run: RowRun, topic: CheckedTopic, wait: bool, light_queue: bytes) -> None:
+    def _append_lite(self, channel: Channel, run: RowRun, topic: CheckedTopic, wait: bool, light: LightPlace) -> None:
         """Stores a row that belongs to a lite topic, and answers it."""
         source, _, table, row, _ = run
-        status = self._store.append_lite(run, topic.name, channel.host, light_queue)
+        status = self._store.append_lite(run, topic.name, channel.host, light)
         if status is not PutMessageStatus.PUT_OK:
             self._responses.refuse(channel, table, row, self._refusal(status))
             return

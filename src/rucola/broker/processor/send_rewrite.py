@@ -35,6 +35,7 @@ from rucola.formats.properties import decode_properties, encode_properties, java
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rucola.store.results import LightPlace
 from rucola.store.row_run import RowRun
 
 
@@ -43,12 +44,12 @@ class Rewritten(NamedTuple):
 
     Attributes:
         detour: where it waits first; None if it does not wait.
-        light_queue: the light queue of the lite topic to which it belongs; None if it belongs to none.
+        light: its place in the light queue of its lite topic; None if it belongs to none.
     """
 
     run: RowRun
     detour: Detour | None
-    light_queue: bytes | None
+    light: LightPlace | None
 
 
 class Detour(NamedTuple):
@@ -156,7 +157,7 @@ class Rewriter:
         if UNIQ_KEY not in properties:
             properties[UNIQ_KEY] = self._unique_id()
         made = table[base : base + ROW_WIDTH]
-        light_queue = self._lite.address(config, properties) if LITE_TOPIC in properties else None
+        light = self._lite.address(config, properties) if LITE_TOPIC in properties else None
         if PRIORITY in properties:
             _apply_priority(made, properties, config.write_queue_nums)
         detour = self._send_on_detour(str(topic, "utf-8", "replace"), made, properties)
@@ -167,7 +168,7 @@ class Rewriter:
             FrameColumn.PROPERTIES_POS: encode_properties(properties),
             FrameColumn.BODY_POS: text(FrameColumn.BODY_POS, FrameColumn.BODY_LEN),
         }
-        return Rewritten(_place(made, texts), detour, light_queue)
+        return Rewritten(_place(made, texts), detour, light)
 
     def _send_on_detour(self, topic: str, made: array[int], properties: dict[str, str]) -> Detour | None:
         """If the message must first wait in another topic, changes ``made`` and ``properties`` accordingly. Returns

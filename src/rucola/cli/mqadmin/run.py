@@ -13,6 +13,7 @@ from rucola.cli.mqadmin import (
     export,
     group,
     ha,
+    lite,
     message,
     namesrv,
     offset,
@@ -24,7 +25,10 @@ from rucola.cli.mqadmin.command import app
 from rucola.cli.tool import run_app
 from rucola.errors import ConfigError, RucolaError
 
-FAMILIES = (acl, auth, broker, connection, consume, export, group, ha, message, namesrv, offset, produce, topic, trace)
+FAMILIES = (
+    *(acl, auth, broker, connection, consume, export, group),
+    *(ha, lite, message, namesrv, offset, produce, topic, trace),
+)
 """Modules that register their commands when imported."""
 
 

@@ -150,3 +150,27 @@ class GetLiteGroupInfoResponseBody(Body):
     lite_topic_offset_wrapper: OffsetWrapper | None = None
     lag_count_top_k: list[LiteLagInfo] | None = None
     lag_timestamp_top_k: list[LiteLagInfo] | None = None
+
+
+@late_dataclass
+class LiteTopicRow(Body):
+    """A lite topic in a list; Rucola's own. Without a group, its offset and lag are -1; a group that has no offset has
+    the offset -1. ``last_time`` is the time of the newest message in ms, to the second.
+    """
+
+    lite_topic: str | None = None
+    min_offset: int = 0
+    max_offset: int = 0
+    consumer_offset: int = -1
+    lag_count: int = -1
+    last_time: int = 0
+
+
+@late_dataclass
+class LiteTopicListBody(Body):
+    """Response to 200075 with ``maxCount``, which is Rucola's own. ``following``: where the next page begins, -1 after
+    the last one.
+    """
+
+    lite_topics: list[LiteTopicRow] = field(default_factory=list)
+    following: int = -1

@@ -63,6 +63,24 @@ class GetParentTopicInfoRequestHeader(CommandHeader):
 
 
 @late_dataclass
+class ListLiteTopicsRequestHeader(CommandHeader):
+    """Request 200075 (GET_PARENT_TOPIC_INFO) for lite topics of the parent ``topic``; Rucola's own.
+
+    Attributes:
+        max_count: how many lite topics the response may have; 10,000 at most.
+        prefix: how their names begin.
+        group: whose offsets the response has.
+        start: 0, or ``following`` of the page before.
+    """
+
+    topic: str
+    max_count: Int
+    prefix: str | None = None
+    group: str | None = None
+    start: Int = 0
+
+
+@late_dataclass
 class GetLiteTopicInfoRequestHeader(CommandHeader):
     """Request 200076 (GET_LITE_TOPIC_INFO)."""
 

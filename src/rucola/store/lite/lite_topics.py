@@ -28,6 +28,7 @@ from rucola.store.lite.lite_table import LiteColumns, LiteSyncedFile, TableHead,
 from rucola.store.lite.lite_units import LiteUnits
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.results import LightPlace
 
 DIRECTORY = "rucola-lite"
 _UNITS_BETWEEN_TABLES_MIN = 4096
@@ -123,6 +124,10 @@ class LiteTopics:
     def appended(self, topic: bytes) -> None:
         """Notes that a message with ``next_offset`` was appended; its unit follows later."""
         self._ahead[lite_name(topic)] = self.next_offset(topic) + 1
+
+    def appended_at(self, place: LightPlace) -> None:
+        """Does the same for a message whose place is known to be the next one."""
+        self._ahead[lite_name(place.queue)] = place.queue_offset + 1
 
     def raise_next(self, name: bytes, next_offset: int) -> None:
         """Raises the next offset of a lite topic to at least ``next_offset``. Without messages of its own, the topic

@@ -68,7 +68,7 @@ class Waiter:
 
     client: LiteClient
     header: PopLiteMessageRequestHeader
-    gone: bool = False
+    waited_for: frozenset[bytes] = frozenset()
 
 
 @dataclass
@@ -85,7 +85,8 @@ class Lease:
 class FakeStore:
     """Messages of lite topics; implements what rules and reader ask of store and offsets."""
 
-    def __init__(self) -> None:
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
         self.first: dict[bytes, int] = {}
         self.next: dict[bytes, int] = {}
         self.offsets: dict[tuple[str, bytes], int] = {}
@@ -121,9 +122,10 @@ class FakeStore:
         return self.max_offset(name) > max(self.committed(group, name), self.min_offset(name))
 
     def names_of(self, parent: bytes, first: int, rows_max: int) -> LiteSlice:
-        names = sorted(name for name in self.next if self.next[name] > self.first[name])
+        rows = list(self.next)
         last = first + 3  # few, so that a scan has several steps
-        return LiteSlice(names[first:last], last if last < len(names) else None)
+        names = [name for name in rows[first:last] if self.next[name] > self.first[name]]
+        return LiteSlice(names, last if last < len(rows) else None)
 
     def get_message(
         self, topic: bytes, queue_id: int, start: int, count: int, size: int, codes: object, may_block: bool
@@ -133,6 +135,8 @@ class FakeStore:
         if not low <= start < high:
             status = GetMessageStatus.OFFSET_TOO_SMALL if start < low else GetMessageStatus.OFFSET_OVERFLOW_ONE
             return GetMessageResult(status, low if start < low else high, low, high)
+        if not may_block and self._chance.random() < 0.1:
+            return GetMessageResult(GetMessageStatus.FOUND, start, low, high, cold=lambda: None)
         end = min(start + count, high)
         records = b"".join(_RECORD(12, offset) for offset in range(start, end))
         return GetMessageResult(
@@ -149,7 +153,7 @@ class World:
 
     def __init__(self, seed: int, plant: Callable[[World], None] = lambda _: None) -> None:
         self.random = random.Random(seed)
-        self.store = FakeStore()
+        self.store = FakeStore(self.random)
         self.now_ms = 0
         self.steps_done = 0
         self.deliveries = 0
@@ -163,6 +167,7 @@ class World:
         self.running: list[Steps[None]] = []
         self._scan: Steps[None] | None = None
         self.woken: list[Waiter] = []
+        self.away: list[Waiter] = []
         self.checked_ms = self.expired_ms = 0
         self._plant = plant
         self._start()
@@ -186,6 +191,7 @@ class World:
             (30, self.send),
             (30, self.poll),
             (40, self.run_woken),
+            (10, self.read_disk),
             (40, self.acknowledge),
             (10, self.change_lease),
             (20, self.pass_time),
@@ -238,17 +244,21 @@ class World:
                 PopLiteMessageRequestHeader(client.client_id, name, "p", count, invisible_ms, 20_000, 0, attempt),
             )
 
-    def _pop(self, client: LiteClient, header: PopLiteMessageRequestHeader) -> None:
+    def _pop(
+        self, client: LiteClient, header: PopLiteMessageRequestHeader, waited_for: frozenset[bytes] = frozenset()
+    ) -> None:
         self.dispatcher.polled(client, self.now_ms)
         before = {name: block.attempt_id for name, block in client.group.blocks.items()}
         self.excused.update((client.group.name, name) for name in client.group.moved)
         self.store.wall_ms += 1  # so that pop times differ
-        pop = LitePop(header, client, self.now_ms)
+        pop = LitePop(header, client, self.now_ms, waited_for)
         self.reader.read(pop)
         for name, offsets in pop.batches:
             is_repeat = header.attempt_id is not None and before.get(name) == header.attempt_id
             self._delivered(client.group, name, tuple(offsets), pop.pop_time_ms, is_repeat)
-        if not pop.count:
+        if not pop.count and pop.cold is not None:
+            self.away.append(Waiter(client, header, pop.waited_for))
+        elif not pop.count:
             self.dispatcher.wait(client, cast("Any", Waiter(client, header)))
         self._settle(client)
 
@@ -260,11 +270,20 @@ class World:
         """A woken pop runs, or its connection is gone."""
         if self.woken:
             waiter = self.woken.pop(self.random.randrange(len(self.woken)))
-            if waiter.gone or self.random.random() < 0.05:
-                self._settle(waiter.client)
-            else:
-                group = self.groups.make(waiter.client.group.name, waiter.client.group.settings)
-                self._pop(self.subscriptions.client(group, waiter.client.client_id, "", self.now_ms), waiter.header)
+            self._run_again(waiter)
+
+    def read_disk(self) -> None:
+        """Messages that were not in memory were read from the disk."""
+        if self.away:
+            self._run_again(self.away.pop(self.random.randrange(len(self.away))))
+
+    def _run_again(self, waiter: Waiter) -> None:
+        if self.random.random() < 0.05:
+            self._settle(waiter.client)
+            return
+        group = self.groups.make(waiter.client.group.name, waiter.client.group.settings)
+        client = self.subscriptions.client(group, waiter.client.client_id, "", self.now_ms)
+        self._pop(client, waiter.header, waiter.waited_for)
 
     def lose_connection(self) -> None:
         """A waiting pop ends without an answer."""
@@ -368,7 +387,7 @@ class World:
 
     def restart(self) -> None:
         """The broker is killed and starts again."""
-        self.running, self.woken, self.arrivals = [], [], []
+        self.running, self.woken, self.away, self.arrivals = [], [], [], []
         for name in NAMES:
             self._excuse_all(name)
         self._start()
@@ -397,7 +416,7 @@ class World:
 
     def check(self) -> None:
         """Checks what must hold, except where a step or an arrival is under way."""
-        woken = {waiter.client for waiter in self.woken}
+        woken = {waiter.client for waiter in [*self.woken, *self.away]}
         for group in self.groups:
             for client in group.clients.values():
                 if client.events and client.waiters and client not in woken:
@@ -425,7 +444,7 @@ class World:
             return
         is_under_way = self.running or name in self.arrivals
         has_event = name in group.ready or name in group.owners or (group, name) in self.dispatcher._leases._times
-        if not has_event and not is_under_way and self.dispatcher.scan_due() is None:
+        if not has_event and not is_under_way and group not in self.dispatcher._scans:
             raise WorldError(f"{key}: unread, and nothing will deliver it")
         owner = group.owners.get(name)
         waits = [client for client in readers if client.waiters and client is not owner]
@@ -465,10 +484,11 @@ class World:
 
     def _run_all(self) -> None:
         self.dispatch()
-        while self.running or self.woken:
+        while self.running or self.woken or self.away:
             self._collect()
             self.run_steps()
             self.run_woken()
+            self.read_disk()
             self._collect()
 
 

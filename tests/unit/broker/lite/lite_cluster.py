@@ -17,7 +17,7 @@ from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
 from rucola.runtime.clock import SystemClock
 
-POP_LITE, SUBSCRIBE, NOTIFY, DISPATCH, ACK, CHANGE = 200070, 200071, 200073, 200079, 200051, 200053
+POP_LITE, SUBSCRIBE, NOTIFY, DISPATCH, ACK, CHANGE, BATCH_ACK = 200070, 200071, 200073, 200079, 200051, 200053, 200151
 SUCCESS, POLLING_FULL, POLLING_TIMEOUT = 0, 209, 210
 PARENT, GROUP = "Parent", "readers"
 

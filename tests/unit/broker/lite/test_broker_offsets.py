@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.unit.broker.lite.lite_broker import GROUP, LiteBroker
 from tests.unit.store.stores import message
 
 from rucola.broker.offset import consumer_offset_manager
+from rucola.errors import StoreDamagedError
 from rucola.formats.tables import consumer_offset_pieces, decode_consumer_offsets
 from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.store.doctor.export_offsets import export_offsets
 from rucola.store.results import PutMessageStatus
 from rucola.testing.simulated_os import files_on
 
@@ -110,3 +114,18 @@ def test_an_offset_is_copied_and_a_group_takes_its_own_with_it(broker: LiteBroke
     assert offsets.groups_of(SESSION) == ["other"]
     offsets.remove_topic(SESSION)
     assert offsets.groups_of(SESSION) == []
+
+
+def test_an_export_writes_any_number(broker: LiteBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_offset_manager, "LITE_EXPORTED_MAX", 0)
+    for group, consumed in ((GROUP, 2), ("other", 1), ("gone", 1)):
+        broker.broker.offsets.commit(group, SESSION, 0, consumed)
+    broker.broker.offsets.remove_group("gone")
+    with pytest.raises(StoreDamagedError):
+        export_offsets("/store", files_on(broker.disk))
+    asyncio.run(broker.broker.shutdown())
+    assert table(broker) == {}
+    assert export_offsets("/store", files_on(broker.disk)) == 2
+    assert table(broker) == {f"{SESSION}@{GROUP}": {0: 2}, f"{SESSION}@other": {0: 1}}
+    broker.kill()
+    assert offset(broker) == 2 and len(broker.offsets) == 2

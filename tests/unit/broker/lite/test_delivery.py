@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.brokers import run_virtual
 from tests.unit.broker.lite.lite_cluster import (
+    BATCH_ACK,
     DISPATCH,
     GROUP,
     NOTIFY,
@@ -20,9 +21,11 @@ from tests.unit.broker.lite.lite_cluster import (
     counts,
 )
 
+from rucola.broker.acl.requirements import REQUIREMENTS
 from rucola.common.lite_topics import lite_shard
 from rucola.common.message_queue import MessageQueue
 from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.lite import NotifyUnsubscribeLiteRequestHeader
 from rucola.remoting.client import RemotingClient
@@ -156,6 +159,43 @@ def test_what_an_acknowledgement_is_refused_for(tmp_path: Path) -> None:
             assert await cluster.take() == [], "none of these changed the lease"
 
     run_virtual(work())
+
+
+def test_a_batch_of_acknowledgements_names_the_light_queue(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with LiteCluster(tmp_path) as cluster:
+            cluster.put("one", "a", "b", "c")
+            await cluster.add("one")
+            answer = await cluster.pop()
+            for topic, group, bits, expected in (
+                ("%LMQ%$Parent$one", "unknown", "BQ==", 0),
+                ("%LMQ%$Parent$never", GROUP, "BQ==", 0),
+                ("%LMQ%$Parent$one", GROUP, "BQ==", 1),  # the first and the third
+                ("%LMQ%$Parent$one", GROUP, "Ag==", 3),
+            ):
+                ack = {"c": group, "t": topic, "r": "0", "so": 0, "q": 0, "rq": 999, "b": bits}
+                times = {"pt": int(answer.ext_fields["popTime"]), "it": 60_000}
+                body = fastjson.dumps({"brokerName": "broker-a", "acks": [ack | times]})
+                assert (await cluster.ask(BATCH_ACK, body=body)).code == SUCCESS
+                assert committed(cluster, "one") == expected, (topic, group)
+
+    run_virtual(work())
+
+
+def test_accounts_need_the_group_and_the_parent() -> None:
+    body = fastjson.dumps({"subscriptionSet": [{"group": "g", "topic": "p"}, {"group": "h", "topic": "q"}]})
+    (need,) = REQUIREMENTS[SUBSCRIBE] or ()
+    found = need.resources(RemotingCommand(SUBSCRIBE, body=body), lambda _: None)
+    assert [(each.kind, each.name) for each in found] == [
+        ("group", "g"),
+        ("topic", "p"),
+        ("group", "h"),
+        ("topic", "q"),
+    ]
+    acks = fastjson.dumps({"acks": [{"c": "g", "t": "%LMQ%$p$l"}]})
+    (need,) = REQUIREMENTS[BATCH_ACK] or ()
+    found = need.resources(RemotingCommand(BATCH_ACK, body=acks), lambda _: None)
+    assert [(each.kind, each.name) for each in found] == [("group", "g"), ("topic", "p")]
 
 
 def test_what_a_pop_is_refused_for(tmp_path: Path) -> None:

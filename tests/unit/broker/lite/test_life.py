@@ -115,7 +115,20 @@ def test_a_message_that_arrives_during_the_look_saves_its_lite_topic(monkeypatch
     with pytest.raises(StopIteration):
         while True:
             next(steps)
-    assert broker.range("s") == (0, 2) and has(broker, "s")
+    broker.settle()
+    assert broker.range("s") == (0, 2)
+
+
+def test_a_message_whose_unit_follows_later_saves_its_lite_topic() -> None:
+    broker = made("1")
+    broker.send_lite("s")
+    broker.settle()
+    broker.topics._ahead[f"{PARENT}$s".encode()] = 2
+    later(broker, 2 * MINUTE)
+    assert has(broker, "s")
+    broker.topics._ahead.clear()
+    later(broker, SECOND)
+    assert not has(broker, "s")
 
 
 def test_an_unknown_store_time_is_looked_at_six_times() -> None:

@@ -11,6 +11,7 @@ from rucola.broker.lite import offset_files
 from rucola.common.data_version import DataVersion
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.lite_offsets import FILE_NAME
+from rucola.remoting.fairness.steps import at_once
 from rucola.testing.crash_states import crash_states
 from rucola.testing.simulated_os import files_on
 
@@ -283,3 +284,72 @@ def test_power_cuts_at_every_step(seed: int, monkeypatch: pytest.MonkeyPatch) ->
         kept.persist()
         certain = len(history) - 1
     assert states > 50 and wrong == []
+
+
+def test_a_slave_follows_its_master(kept: KeptOffsets) -> None:
+    def follow(**theirs: int) -> None:
+        table = {f"%LMQ%$P${name}@g": {0: offset} for name, offset in theirs.items()}
+        table |= {"T@g": {0: 1}, "%LMQ%$P$unknown@g": {0: 1}}
+        at_once(kept.offsets.follow(table))
+        assert table == {"T@g": {0: 1}}
+
+    follow(a=1, b=1)
+    assert [kept.get(A), kept.get(B)] == [1, 1]
+    kept.commit(A, 3)
+    follow(a=2, b=2)
+    assert [kept.get(A), kept.get(B)] == [3, 2], "committed here, and larger"
+    follow(a=1, b=2)
+    assert kept.get(A) == 1, "set back"
+    kept.commit(A, 2)
+    follow(b=2)
+    assert [kept.get(A), kept.get(B)] == [2, 2]
+    follow()
+    assert [kept.get(A), kept.get(B)] == [2, -1]
+    kept.persist()
+    kept.kill()
+    assert [kept.get(A), kept.get(B)] == [2, -1]
+
+
+def test_a_base_may_be_the_new_one_though_its_write_failed(kept: KeptOffsets) -> None:
+    """Then nothing must be appended to the old journal, which counts no more."""
+    kept.commit(A, 1)
+    kept.persist()
+    kept.offsets.finish()
+
+    def refuse(kind: str, path: str) -> None:
+        if path == "/store/config":
+            raise DiskError(path, kind, "no more")
+
+    kept.life.disk.faults = refuse
+    kept.persist()
+    kept.life.disk.faults = None
+    assert kept.supervisor.failures["writing of rucolaLiteOffsets"] == 1
+    kept.commit(B, 1)
+    kept.persist()
+    kept.kill()
+    assert [kept.get(A), kept.get(B)] == [1, 1]
+
+
+def test_a_name_that_comes_again_has_its_own_offset(kept: KeptOffsets) -> None:
+    """It has another id; what the journal says about the former one must not count."""
+    former = kept.id(A)
+    kept.commit(A, 3)
+    kept.persist()
+    kept.offsets.forget(former)
+    kept.topics.delete([A])
+    kept.life.keep()
+    kept.life.store.dispatch()
+    kept.topics.gone_to = kept.topics.units.end
+    assert kept.topics.forget([A]) == 1
+    kept.life.keep()
+    kept.life.store.dispatch()
+    assert kept.id(A) == -1
+    kept.send([A], 2)
+    kept.commit(A, 1)
+    kept.persist()
+    for _ in range(3):
+        kept.life.flush()
+        kept.life.keep()
+    own = kept.id(A)
+    kept.kill()
+    assert kept.id(A) == own != former and kept.get(A) == 1
