@@ -246,6 +246,7 @@ def _up(add: Add) -> None:
     add("--no-grpc", action="store_true", help="Serve no clients of RocketMQ 5.")
     add("--flush", metavar="sync|async", help="When to confirm a send: after the disk sync, or before it.")
     add("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
+    _with_console(add)
     add(
         "--brokers",
         type=_brokers,
@@ -269,6 +270,7 @@ def _broker(add: Add) -> None:
     _port(add, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: none]")
     _port(add, "--grpc-port", "Port for clients of RocketMQ 5; 0 for any free port. [default: none]")
     add("--tls-dir", metavar="DIR", help="Keep the certificate of the gRPC port in this directory.")
+    _with_console(add)
     add("--under-up", action="store_true", help=argparse.SUPPRESS)
     _common(add, quarantine=True)
 
@@ -398,6 +400,11 @@ def _sql(add: Add) -> None:
         help="Maximum number of rows of a table; other formats have all rows. [default: 100]",
     )
     add("--no-index", action="store_true", help="Find keys by a scan, not by the index.")
+
+
+def _with_console(add: Add) -> None:
+    add("--console", action="store_true", help="Also start the console, in a process of its own.")
+    _port(add, "--console-port", "Port of the console; 0 for any free port. [default: 8090]", 8090)
 
 
 def _port(add: Callable[..., object], name: str, text: str, default: int | None = None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from rucola.broker import Broker
 from rucola.broker.config import broker_options
@@ -21,6 +22,9 @@ from rucola.cli.serve import LogOptions, Stop, run_servers, temporary_store
 from rucola.cli.servers import UpOptions, UpServers
 from rucola.errors import ConfigError
 
+if TYPE_CHECKING:
+    from rucola.cli.console_process import ConsoleProcess
+
 
 def up(options: Namespace) -> int:
     """Runs a name server and a broker in this process; several brokers and their proxy each have a
@@ -30,6 +34,7 @@ def up(options: Namespace) -> int:
         raise ConfigError("--store", options.store, "no value, because --ephemeral is given")
     prepare(options)
     config = None if options.config is None else read_properties(options.config)
+    console = _console(options)
     with temporary_store() if options.ephemeral else nullcontext(options.store) as directory:
 
         async def start() -> Stop:
@@ -52,6 +57,8 @@ def up(options: Namespace) -> int:
                 )
             )
             addresses = await servers.start()
+            if console is not None:
+                console.start_soon(addresses.namesrv)
             one = {"broker": next(iter(addresses.brokers.values()))}
             lines = {
                 "store": addresses.store + (" (temporary)" if options.ephemeral else ""),
@@ -72,8 +79,9 @@ def up(options: Namespace) -> int:
             }
             if addresses.slave is not None:
                 facts["slave"] = addresses.slave
+            _add_console(console, lines, facts)
             say_ready(options.json, "rucola up", lines, facts)
-            return servers.stop
+            return _with_console(servers.stop, console)
 
         try:
             run_servers(start, LogOptions.of(options))
@@ -103,6 +111,10 @@ def broker(options: Namespace) -> int:
     prepare(options)
     values = broker_values(options.config, options.namesrv, options.quarantine, options.grpc_port, options.tls_dir)
 
+    console = _console(options)
+    if console is not None and not values.get("namesrvAddr"):
+        raise ConfigError("--console", "true", "name servers with it, by -n or namesrvAddr")
+
     async def start() -> Stop:
         server = Broker(*broker_options(values))
         servers = BrokerServers(server, options.http_port)
@@ -129,8 +141,11 @@ def broker(options: Namespace) -> int:
         }
         if server.config.is_slave:
             facts["slave"] = server.role_text
+        if console is not None:
+            console.start_soon(namesrv_addr)
+        _add_console(console, lines, facts)
         say_ready(options.json, "rucola broker", lines, facts)
-        return servers.stop
+        return _with_console(servers.stop, console)
 
     run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)
     return ExitCode.CLEAN
@@ -188,3 +203,37 @@ def controller(options: Namespace) -> int:
 
     run_servers(start, LogOptions.of(options))
     return ExitCode.CLEAN
+
+
+def _console(options: Namespace) -> ConsoleProcess | None:
+    """The console that a command also starts; None if none is wanted.
+
+    Raises:
+        AddressInUseError: its port is taken.
+    """
+    if not options.console:
+        return None
+    # Imported late: most commands start no console.
+    from rucola.cli.console_process import ConsoleProcess
+
+    console = ConsoleProcess(options.console_port, LogOptions.of(options))
+    console.check_port()
+    return console
+
+
+def _add_console(console: ConsoleProcess | None, lines: dict[str, str], facts: dict[str, object]) -> None:
+    if console is not None:
+        lines["console"] = f"http://{console.address}/"
+        facts["console"] = console.address
+
+
+def _with_console(stop: Stop, console: ConsoleProcess | None) -> Stop:
+    """Ends the console, then the servers."""
+    if console is None:
+        return stop
+
+    async def stop_both() -> None:
+        await console.stop()
+        await stop()
+
+    return stop_both

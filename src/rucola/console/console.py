@@ -55,6 +55,12 @@ class Console:
         return self._http.address
 
     @property
+    def watches(self) -> Watches:
+        """Its watches; only after ``start``."""
+        assert self._watches is not None
+        return self._watches
+
+    @property
     def directory(self) -> str:
         """Its directory."""
         if self.config.data:
@@ -62,10 +68,9 @@ class Console:
         state = os.environ.get("XDG_STATE_HOME") or Files().expand("~/.local/state")
         return f"{state}/rucola/console/{self._http.port}"
 
-    def watch(self, cluster: str, account: BrokerAccount | None = None) -> Watch:
-        """How an account, by default none, sees a cluster; for tests and tools in this process."""
-        assert self._watches is not None
-        return self._watches.of(cluster, account or BrokerAccount())
+    def watch(self, cluster: str) -> Watch:
+        """How a visitor without an account sees a cluster; for tests and tools in this process."""
+        return self.watches.of(cluster, BrokerAccount())
 
     async def start(self) -> None:
         """Begins to serve. Name servers and brokers need not run yet.

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.brokers import properties_text, run
 from tests.unit.broker.administered import CLIENT_ID
-from tests.unit.console.visitor import Seen, seen
+from tests.unit.console.visitor import Seen, Visitor, console_of, seen
 
 from rucola.console.views.table import VIEWS
 
@@ -207,6 +207,59 @@ def test_bodies_can_be_hidden(tmp_path: Path) -> None:
         assert "This account may not see bodies" in (await it.page(address)).text
 
     play(tmp_path, work, bodies_for="alice")
+
+
+def test_what_is_not_known_is_no_zero(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with console_of("127.0.0.1:1", tmp_path) as console:
+            visitor = Visitor(console)
+            value = (await visitor.get("/api/cluster/overview")).json
+            for name in ("in_rate", "out_rate", "lag", "topics", "groups", "clients", "disk_ratio"):
+                assert value[name] is None, name
+            assert value["problems"][0]["kind"] == "name-server-away"
+            for path in ("topics", "groups", "clients", "brokers"):
+                assert (await visitor.get(f"/api/cluster/{path}")).json["empty"] == "unknown", path
+                assert "Cannot tell." in (await visitor.get(f"/cluster/{path}")).page.text
+            page = (await visitor.get("/cluster/")).page
+            assert "Cannot tell." in page.text and " 0 topics" not in page.text
+
+    run(scene())
+
+
+def test_a_silent_broker_is_a_marked_row(tmp_path: Path) -> None:
+    async def work(it: Seen) -> None:
+        await it.there.cluster.stop_broker()
+        await it.look()
+        (broker,) = (await it.api("brokers"))["rows"]
+        assert broker["unknown"] is not None or not broker["is_listed"]
+        assert broker["disk_ratio"] > 0, "what was seen before is still shown, with its age"
+        assert (await it.api("topics"))["rows"][0]["name"] == "T_live", "its topics do not vanish"
+        kinds = {one["kind"] for one in (await it.api("overview"))["problems"]}
+        assert kinds & {"broker-silent", "broker-away"}
+        assert (await it.visitor.get("/cluster/topic?name=T_live")).status == 200
+        assert (await it.visitor.get("/cluster/group?name=G_live")).status == 200
+
+    play(tmp_path, work)
+
+
+def test_pages_are_chinese_on_request(tmp_path: Path) -> None:
+    async def work(it: Seen) -> None:
+        it.visitor.cookies["rucola_look"] = "zh.local.dark"
+        for path in (
+            "",
+            "topics",
+            "groups",
+            "clients",
+            "brokers",
+            "messages?topic=T_live",
+            "change/topic?name=N&queues=2",
+        ):
+            page = await it.page(path)
+            assert "\u603b\u89c8" in page.text, path
+        assert page.has("html", lang="zh-CN", **{"data-theme": "dark", "data-zone": "local"})
+        assert "\u521b\u5efa\u4e3b\u9898 N" in page.text
+
+    play(tmp_path, work)
 
 
 def test_history(tmp_path: Path) -> None:

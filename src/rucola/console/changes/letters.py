@@ -65,6 +65,8 @@ async def plan_resend(visit: Visit, query: ResendQuery) -> ChangePlan:
     group = snapshot.groups.get(query.group)
     if group is None:
         raise PlanError("There is no group {name}.", name=query.group)
+    if not query.chosen and dlq_topic(query.group) not in snapshot.topics:
+        raise PlanError("There are no dead letters of {name} in this range.", name=query.group)
     letters, is_cut = await _letters(visit, snapshot, query)
     if not letters:
         raise PlanError("There are no dead letters of {name} in this range.", name=query.group)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -227,7 +227,7 @@ class ClusterPoller:
                 for broker in self.snapshot.brokers
             ),
             topics=self._topics(brokers, topics, known(names)),
-            groups=self._groups(known(groups), stats),
+            groups=self._groups(groups, stats),
         )
         self._note_groups_of_topics()
         self._note_producers(known(producers))
@@ -261,12 +261,15 @@ class ClusterPoller:
             found[name] = state
         return found
 
-    def _groups(self, configs: Iterable[Mapping[str, Any]], stats: Sequence[Any]) -> dict[str, GroupState]:
+    def _groups(self, configs: Sequence[Any], stats: Sequence[Any]) -> dict[str, GroupState]:
         now_s, now_ms = self._clock.monotonic(), self._clock.wall_ms()
         moved = seen.progress(known(stats))
-        names = {name for part in configs for name in part} | set(moved)
+        names = {name for part in known(configs) for name in part} | set(moved)
+        count = len({one.name for one in self.snapshot.brokers})
+        if len(known(configs)) < count:  # a group stays while a broker does not answer that may have it
+            names |= set(self.snapshot.groups)
         # Only if every broker answered is the lag the whole lag.
-        is_whole = bool(stats) and len(known(stats)) == len(stats) == len({one.name for one in self.snapshot.brokers})
+        is_whole = bool(stats) and len(known(stats)) == count
         found: dict[str, GroupState] = {}
         for name in sorted(names):
             state = self.snapshot.groups.get(name) or GroupState(name, seen.is_system_group(name))

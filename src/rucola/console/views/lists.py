@@ -37,9 +37,9 @@ class Overview:
     out_rate: float | None
     lag: Large | None
     oldest_ms: int | None
-    topics: int
-    groups: int
-    clients: int
+    topics: int | None
+    groups: int | None
+    clients: int | None
     disk_ratio: float | None
     brokers: tuple[BrokerState, ...]
     name_servers: tuple[NameServerState, ...]
@@ -99,9 +99,9 @@ async def overview(visit: Visit, _query: NoQuery) -> Overview:
         _sum([broker.out_rate for broker in answering]),
         sum(lags) if lags or (snapshot.taken_ms and not snapshot.refusals and answering) else None,
         min(oldest, default=None),
-        sum(topic.kind == "normal" for topic in snapshot.topics.values()),
-        len(groups),
-        len(snapshot.clients),
+        sum(topic.kind == "normal" for topic in snapshot.topics.values()) if snapshot.topics else None,
+        len(groups) if snapshot.groups else None,
+        len(snapshot.clients) if snapshot.groups else None,
         max((broker.disk_ratio for broker in snapshot.brokers if broker.disk_ratio is not None), default=None),
         snapshot.brokers,
         snapshot.name_servers,

@@ -22,12 +22,12 @@ from rucola.console.visit import BadQueryError, NotFoundError, Visit
 
 WAYS: Final = ("time", "key", "unique", "id", "offset")
 _PREVIEW: Final = 160
-_TRAITS: Final = (
+TRAITS: Final = (
     (MessageSysFlag.COMPRESSED, "compressed"),
     (MessageSysFlag.MULTI_TAGS, "multi-tags"),
     (MessageSysFlag.INNER_BATCH, "inner-batch"),
 )
-_TRANSACTION: Final = {0x4: "half", 0x8: "committed", 0xC: "rolled-back"}
+TRANSACTION: Final = {0x4: "half", 0x8: "committed", 0xC: "rolled-back"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +173,8 @@ async def message(visit: Visit, query: OneMessageQuery) -> MessageView:
     if query.form not in FORMS:
         raise BadQueryError("form", query.form, ", ".join(FORMS))
     found = await stored_message(visit, query)
-    transaction = _TRANSACTION.get(found.sys_flag & 0xC)
-    traits = [name for flag, name in _TRAITS if found.sys_flag & flag] + ([transaction] if transaction else [])
+    transaction = TRANSACTION.get(found.sys_flag & 0xC)
+    traits = [name for flag, name in TRAITS if found.sys_flag & flag] + ([transaction] if transaction else [])
     is_open = visit.may_see_bodies
     body = await asyncio.to_thread(view_body, found.body, query.form, query.at) if is_open else None
     is_returned = is_retry_topic(query.topic) or is_dlq_topic(query.topic)
