@@ -1,4 +1,4 @@
-"""Attacks on the console (security.md S-78): strangers' text, other sites' pages, planted sessions, long bodies."""
+"""Attacks on the console (security.md S-80): strangers' text, other sites' pages, planted sessions, long bodies."""
 
 from __future__ import annotations
 
