@@ -59,7 +59,7 @@ TABLES = {
     "broker/acl/name_quota:NameQuota._made": ACCOUNTS,
     "broker/lite/life:LiteLife._unknown": "by lite topics without a store time, which clients do not set",
     "broker/lite/offset_files:OffsetFiles._new_groups": NAMES,
-    "broker/lite/offsets:LiteOffsets._followed": NAMES,
+    "broker/lite/offsets:LiteOffsets._followed": "the master's table, on a slave",
     "broker/lite/offsets:LiteOffsets._groups": NAMES,
     "broker/lite/offsets:LiteOffsets._numbers": NAMES,
     "broker/lite/offsets:LiteOffsets._of_parent": NAMES,
