@@ -177,7 +177,9 @@ class LiteEventDispatcher:
         return None
 
     def put_back(self, client: LiteClient, name: bytes) -> None:
-        """Gives back an event whose messages could not be read now; it comes first again. Wakes nobody."""
+        """Gives back an event whose messages could not be read now; it comes first again. Wakes no pop of ``client``.
+        If the client has unsubscribed meanwhile, another one gets the event.
+        """
         group = client.group
         if group.settings.wildcard:
             group.ready[name] = None
@@ -187,6 +189,8 @@ class LiteEventDispatcher:
             owner.events[name] = None
             owner.events.move_to_end(name, last=False)
             group.owners[name] = owner
+            if owner is not client:
+                self._wake(owner)
 
     def polled(self, client: LiteClient, now_ms: int) -> None:
         """A client has asked for messages."""

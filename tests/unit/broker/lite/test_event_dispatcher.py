@@ -84,6 +84,17 @@ def test_a_new_message_finds_who_polls() -> None:
     assert list(silent.events) == [ONE], "who polls again gets events again"
 
 
+def test_an_event_that_is_given_back_finds_another_subscriber() -> None:
+    rules = Rules()
+    first, second = rules.client("a", ONE), rules.client("b", ONE)
+    rules.send(ONE)
+    assert rules.dispatcher.take(first, 0) == ONE
+    waiter = rules.wait(second)
+    at_once(rules.subscriptions.partial_remove(first, [ONE], 0))
+    rules.dispatcher.put_back(first, ONE)
+    assert (rules.dispatcher.woken, list(second.events)) == ([waiter], [ONE])
+
+
 def test_what_ended_while_long_steps_ran_stays_ended() -> None:
     """The steps of a subscription began at 0; meanwhile a lease ended at 100, when nobody subscribed."""
     rules = Rules(LiteGroup("p", quota=-1))
