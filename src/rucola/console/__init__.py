@@ -4,7 +4,7 @@ For example::
 
     from rucola.console import Console, ConsoleConfig
 
-    console = Console(ConsoleConfig(clusters="127.0.0.1:9876", port=0))
+    console = Console(ConsoleConfig(clusters="127.0.0.1:9876", port=0, data="./console"))
     await console.start()
     print(f"http://{console.address}")
     await console.stop()
