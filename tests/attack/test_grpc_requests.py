@@ -104,6 +104,17 @@ async def requests(client: DoorClient) -> dict[str, list[bytes]]:
                 topic=resource("X"), transaction_id=half.entries[0].transaction_id, resolution=messages.COMMIT
             )
         ],
+        "SyncLiteSubscription": [
+            messages.SyncLiteSubscriptionRequest(
+                action=action,
+                topic=topic,
+                group=group,
+                lite_topic_set=["a", "b"],
+                version=1,
+                offset_option={"policy": 1},
+            )
+            for action in range(4)
+        ],
         "RecallMessage": [messages.RecallMessageRequest(topic=topic, recall_handle="djEgVCBiIDEgdQ")],
         "Telemetry": [messages.TelemetryCommand(settings=one) for one in settings]
         + [messages.TelemetryCommand(verify_message_result=messages.VerifyMessageResult(nonce="1"))],

@@ -48,6 +48,7 @@ HEARD = {
     "LOCK_BATCH_MQ": lambda it: {"consumerGroup": it.group, "clientId": "@me", "mqSet": [it.queue]},
     "UNLOCK_BATCH_MQ": lambda it: {"consumerGroup": it.group, "clientId": "@me", "mqSet": [it.queue]},
     "QUERY_ASSIGNMENT": lambda it: {"consumerGroup": it.group, "topic": it.topic},
+    "LITE_SUBSCRIPTION_CTL": lambda it: {"subscriptionSet": [it.lite_entry]},
     "BATCH_ACK_MESSAGE": lambda it: {"acks": [{"c": it.group, "t": it.topic}]},
 }
 """Bodies of the requests whose objects stand in the body."""
@@ -65,6 +66,17 @@ class Objects:
     @property
     def consumer(self) -> dict[str, object]:
         return {"groupName": self.group, "subscriptionDataSet": [{"topic": self.topic}]}
+
+    @property
+    def lite_entry(self) -> dict[str, object]:
+        return {
+            "action": "PARTIAL_ADD",
+            "clientId": "@me",
+            "group": self.group,
+            "topic": self.topic,
+            "liteTopicSet": ["a"],
+            "version": 0,
+        }
 
     @property
     def queue(self) -> dict[str, object]:

@@ -20,9 +20,8 @@ from rucola.client.config import ProducerConfig, PullConsumerConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError, RemotingError
 from rucola.namesrv import NamesrvConfig
-from rucola.namesrv import namesrv as namesrv_module
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting import tls_listener
+from rucola.remoting import guarded, tls_listener
 from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.runtime.tls import client_context, pinned_context, server_context
 
@@ -208,7 +207,7 @@ def test_s48_nothing_is_said_to_a_plain_peer(tmp_path: Path, certificates: Path)
 def test_s46_a_name_server_believes_this_machine_and_certificates_only(
     tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(namesrv_module, "is_loopback", lambda address: False)
+    monkeypatch.setattr(guarded, "is_loopback", lambda address: False)
     authority = str(certificates / "authority.pem")
     tls = options(certificates, "permissive", tls_need_client_auth="optional", tls_trust_cert_path=authority)
 

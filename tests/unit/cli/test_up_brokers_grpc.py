@@ -262,6 +262,9 @@ def test_options_that_the_proxy_shares_with_the_brokers() -> None:
         "grpcServerPort": "8081",
         "grpcAdvertisedAddress": "front.example:7",
         "maxMessageSize": str(MESSAGE_BYTES_MAX),
+        "maxLiteTopicSize": "64",
+        "maxSyncLiteSubscriptionRate": "5000",
+        "maxLiteRenewNumPerChannel": "100",
     }
     assert proxy._values["tlsCertPath"] == "c"
     assert ProxyProcess(config, 1000, 0, LogOptions())._values["maxMessageSize"] == "1000"
