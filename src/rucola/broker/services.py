@@ -127,7 +127,12 @@ class BrokerServices:
 
             self.lite_offsets = LiteOffsets(files, store.root, store.lite, self.writer)
         self.offsets = ConsumerOffsetManager(
-            self.keep(self._offsets_name), wall_ms, light, version_step, self.lite_offsets
+            self.keep(self._offsets_name),
+            wall_ms,
+            light,
+            version_step,
+            self.lite_offsets,
+            self.keep(_CONSUMER_OFFSETS) if light else None,
         )
         self.resets = OffsetResets(self.keep(offset_resets.FILE_NAME))
         self.expressions = SqlExpressions(lambda: self.senders)
@@ -174,6 +179,8 @@ class BrokerServices:
         if self.lite_offsets is not None:
             self.lite_offsets.load()
         self.tables.load(name, self.offsets.load)
+        if name != _CONSUMER_OFFSETS:
+            self.tables.load(_CONSUMER_OFFSETS, self.offsets.load_plain)
         if self.store.recovered:
             self.clamp_offsets()
         self.tables.load(offset_resets.FILE_NAME, self.resets.load)

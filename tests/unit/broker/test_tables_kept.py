@@ -9,14 +9,15 @@ from typing import Any, cast
 
 import pytest
 from tests.brokers import Cluster, run
-from tests.tables import Tables
+from tests.tables import Tables, keep_nothing
 
 from rucola.broker.config import BrokerConfig
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import DiskError
-from rucola.formats.tables import decode_consumer_offsets, decode_topics
+from rucola.formats.tables import consumer_offset_pieces, decode_consumer_offsets, decode_topics
 
 LIGHT = "%LMQ%g"
 
@@ -164,7 +165,7 @@ def test_light_groups_have_a_table_of_their_own() -> None:
 
 
 def test_a_broker_with_light_queues_keeps_its_progress_where_rocketmq_does(tmp_path: Path) -> None:
-    """If light queues have just been switched on, the broker reads the progress from the usual file."""
+    """Without ``enableLmq`` RocketMQ reads one file, with it the other: both have the progress, whoever wrote last."""
     config = tmp_path / "config"
     fields = {"consumerGroup": "cg", "topic": "T", "queueId": "0"}
 
@@ -182,3 +183,25 @@ def test_a_broker_with_light_queues_keeps_its_progress_where_rocketmq_does(tmp_p
     assert decode_consumer_offsets((config / "lmqConsumerOffset.json").read_bytes())[1]["T@cg"] == {0: 2}
     (config / "consumerOffset.json").unlink()
     run(scene(True, "2", 3))
+    run(scene(False, "3", 4))
+    run(scene(True, "4", 5))
+    assert decode_consumer_offsets((config / "consumerOffset.json").read_bytes())[1]["T@cg"] == {0: 5}
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (DataVersion(0, 49, 9), {0: 5, 1: 6}),
+        (DataVersion(0, 50, 2), {0: 5, 1: 6}),
+        (DataVersion(0, 50, 3), {0: 7, 1: 6, 2: 1}),  # equal: the larger offset
+        (DataVersion(0, 50, 4), {0: 7, 1: 4, 2: 1}),
+        (DataVersion(0, 51, 0), {0: 7, 1: 4, 2: 1}),
+    ],
+)
+def test_of_two_files_of_offsets_the_newer_one_counts(version: DataVersion, expected: dict[int, int]) -> None:
+    offsets = ConsumerOffsetManager(keep_nothing(), lambda: 60, light=True, keep_plain=keep_nothing())
+    offsets.load(b"".join(consumer_offset_pieces(DataVersion(0, 50, 3), {"T@g": {0: 5, 1: 6}}, light=True)))
+    offsets.load_plain(None)
+    offsets.load_plain(b"".join(consumer_offset_pieces(version, {"T@g": {0: 7, 1: 4, 2: 1}})))
+    assert offsets.table == {"T@g": expected}
+    assert offsets.data_version == max(version, DataVersion(0, 50, 3), key=lambda one: (one.timestamp_ms, one.counter))

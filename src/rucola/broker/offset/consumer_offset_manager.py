@@ -3,7 +3,9 @@
 The manager stores the values that clients send: the next queue offset that the group wants. The values reach
 ``consumerOffset.json`` every ``flushConsumerOffsetInterval`` and when the broker stops, not with each commit. A thread
 writes them. With ``enableLmq`` the file is ``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have a
-table of their own in it (``LmqConsumerOffsetManager``). Offsets in lite topics are elsewhere (``lite.offsets``).
+table of their own in it (``LmqConsumerOffsetManager``). RocketMQ without ``enableLmq`` reads only the first file, and
+with it only the second; so a broker with light queues writes both, and reads both. Offsets in lite topics are elsewhere
+(``lite.offsets``).
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class ConsumerOffsetManager:
         version_step: number of commits between two versions; 0 if only resets and removals make a new one. Then the
             version tells whether a slave knows the last of these (``take``).
         lite: the offsets in lite topics; None if the store has none.
+        keep_plain: creates the writer of ``consumerOffset.json`` if ``keep`` creates that of the other file.
     """
 
     def __init__(
@@ -54,9 +57,11 @@ class ConsumerOffsetManager:
         light: bool = False,
         version_step: int = VERSION_STEP,
         lite: LiteOffsets | None = None,
+        keep_plain: Keep | None = None,
     ) -> None:
         self.lite = lite
         self._kept = keep(self._snapshot, self._written)
+        self._kept_plain = None if keep_plain is None else keep_plain(self._plain_snapshot, self._written)
         self._wall_ms = wall_ms
         self._light = light
         self._commits, self._version_step = 0, version_step
@@ -84,6 +89,31 @@ class ConsumerOffsetManager:
             self.data_version, self.table = decode_consumer_offsets(text)
             if self.lite is not None and self.lite.take_table(self.data_version, self.table):
                 self._changed = True
+
+    def load_plain(self, text: bytes | None) -> None:
+        """Loads ``consumerOffset.json`` after ``lmqConsumerOffset.json``: a broker without light queues may have used
+        the store since. The newer table counts. RocketMQ does not date each commit; of tables with one date, the larger
+        offset counts.
+
+        Raises:
+            FormatError: the text is not a table of offsets.
+        """
+        if text is None:
+            return
+        version, table = decode_consumer_offsets(text)
+        if self.lite is not None:
+            self.lite.take_table(version, table)
+        date, known = (version.timestamp_ms, version.counter), self.data_version
+        if date < (known.timestamp_ms, known.counter):
+            return
+        is_newer = version != known
+        for key, queues in table.items():
+            mine = self.table.setdefault(key, {})
+            for queue_id, consumer_offset in queues.items():
+                if is_newer or consumer_offset > mine.get(queue_id, -1):
+                    mine[queue_id] = consumer_offset
+                    self._changed = True
+        self.data_version = version
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Commits ``consumer_offset`` as the group's progress in the queue. Does nothing for a lite topic that does not
@@ -289,6 +319,8 @@ class ConsumerOffsetManager:
         if not self._changed:
             return None
         self._changed = False
+        if self._kept_plain is not None:
+            self._kept_plain.changed()  # the same thread writes it, before the other one
         return self._kept.changed()
 
     def export_lite(self) -> None:
@@ -304,6 +336,9 @@ class ConsumerOffsetManager:
 
     def _snapshot(self) -> Pieces:
         return consumer_offset_pieces(self.data_version, self.copied_table() | self._exported, self._light)
+
+    def _plain_snapshot(self) -> Pieces:
+        return consumer_offset_pieces(self.data_version, self.copied_table())
 
     def _written(self, error: Exception | None) -> None:
         self._changed = self._changed or error is not None
