@@ -86,7 +86,7 @@ def test_options_of_the_spark_example_are_known() -> None:
 def test_each_claim_of_the_readme_leads_to_a_page_that_shows_it() -> None:
     claims = README.split("\n- **")[1:]
     claims[-1] = claims[-1].partition("\n\n")[0]
-    assert len(claims) == 6
+    assert len(claims) == 8
     for claim in claims:
         pages = re.findall(r"\]\(([\w/.-]+\.md)", claim)
         assert pages and all((ROOT / page).is_file() for page in pages), claim
