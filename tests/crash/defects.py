@@ -260,7 +260,7 @@ FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, int, Defect]] = {
         "missing_queue",
         0,
         3,
-        20,
+        5,
         plant(
             recovery,
             "replace",
