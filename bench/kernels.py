@@ -230,6 +230,19 @@ def _find_lite(module: ModuleType) -> Callable[[], object]:
     return work
 
 
+def _next_light(module: ModuleType) -> Callable[[], object]:
+    """Finds no record of a light queue among ordinary ones."""
+    properties = b"UNIQ_KEY\x01AC1400023F5818B4AAC24E7D0A1B0000\x02KEYS\x01order-1\x02TAGS\x01TagA\x02WAIT\x01true\x02"
+    table = new_table(COUNT)
+    for row in range(0, len(table), ROW_WIDTH):
+        table[row + RecordColumn.PROPERTIES_LEN] = len(properties)
+
+    def work() -> None:
+        assert module.next_light(properties, table, 0, COUNT) == COUNT
+
+    return work
+
+
 def _gather(module: ModuleType) -> Callable[[], object]:
     segment, table = _walked()
     out, offsets = bytearray(COUNT * BODY_BYTES), array("i", [0] * (COUNT + 1))
@@ -389,6 +402,7 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._index_cy", "put_rows", _put_rows),
     ("rucola.formats._lite_cy", "apply_units", _apply_units),
     ("rucola.formats._lite_rows_cy", "find_lite", _find_lite),
+    ("rucola.formats._lite_rows_cy", "next_light", _next_light),
     ("rucola.formats._columns_cy", "gather", _gather),
     ("rucola.formats._columns_cy", "properties_json", _properties_json),
     ("rucola.formats._columns_cy", "fill", _fill),

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel that finds the lite topic of each record in a record table (``formats.light_queue``).
+"""Kernels that find the records of light queues, and their lite topics, in a record table (``formats.light_queue``).
 
 Bounds checks are off. Every span is checked against the segment.
 """
@@ -29,6 +29,39 @@ DOLLAR = cython.declare(cython.int, 36)
 def _is_compiled() -> bool:
     """Whether this module runs compiled."""
     return cython.compiled
+
+
+def next_light(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.const[cython.longlong][::1],
+    first: cython.Py_ssize_t,
+    rows: cython.Py_ssize_t,
+) -> int:
+    """Returns the first row, from ``first`` on, whose properties have a value of ``INNER_MULTI_DISPATCH``; ``rows``
+    if there is none.
+
+    Raises:
+        ValueError: properties lie outside ``segment``, or the rows outside ``table``.
+    """
+    if first < 0 or rows > len(table) // ROW_WIDTH:
+        raise ValueError(f"rows {first} to {rows} are not in a table of {len(table)} integers")
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    last: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    for i in range(first, rows):
+        row = i * ROW_WIDTH
+        if table[row + RECORD_PROPERTIES_LEN] <= DISPATCH_NAME_BYTES:
+            continue
+        _check_span(len(segment), table[row + RECORD_PROPERTIES_POS], table[row + RECORD_PROPERTIES_LEN], i)
+        at = table[row + RECORD_PROPERTIES_POS]
+        last = at + table[row + RECORD_PROPERTIES_LEN]
+        while at + DISPATCH_NAME_BYTES + 1 < last:
+            if segment[at + DISPATCH_NAME_BYTES] == 1 and segment[at + DISPATCH_NAME_BYTES + 1] != 2:
+                if starts(segment, at, b"INNER_MULTI_DISPATCH"):
+                    return i
+            at = find(segment, 2, at, last) + 1
+    return rows
 
 
 def find_lite(

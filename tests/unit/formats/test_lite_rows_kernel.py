@@ -1,4 +1,4 @@
-"""The kernel that finds the lite topics of records, in both forms: it agrees with the plain decoder of light queues."""
+"""The kernels that find records of light queues, in both forms: they agree with the plain decoder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.kernels import FORMS, kernel
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.light_queue import is_lite, light_queue_offsets
 from rucola.formats.lite import QUEUE_OFFSET_MAX
+from rucola.formats.properties import decode_properties
 
 TOPIC = b"Parent"
 NAMES = st.sampled_from(
@@ -84,3 +85,32 @@ def test_rows_outside_of_the_table_are_refused(form: str, rows: int) -> None:
     with pytest.raises(ValueError, match="rows do not fit"):
         kernel("formats._lite_rows_cy", form).find_lite(b"", new_table(1), rows, QUEUE_OFFSET_MAX)
     assert len(new_table(1)) == ROW_WIDTH
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    rows=st.lists(st.lists(PAIRS, max_size=5).map(b"\x02".join), max_size=4),
+    end=st.sampled_from([b"", b"\x02"]),
+    first=st.integers(0, 4),
+)
+@example([b"INNER_MULTI_DISPATCH\x01", b"INNER_MULTI_DISPATCH\x01x"], b"", 0)
+@example([b"XINNER_MULTI_DISPATCH\x01x", b"TAGS\x01INNER_MULTI_DISPATCH\x02"], b"", 0)
+def test_the_next_record_of_a_light_queue_is_found(form: str, rows: list[bytes], end: bytes, first: int) -> None:
+    segment, table = b"", new_table(len(rows))
+    for number, properties in enumerate(rows):
+        row = number * ROW_WIDTH
+        table[row + RecordColumn.PROPERTIES_POS] = len(segment)
+        table[row + RecordColumn.PROPERTIES_LEN] = len(properties + end)
+        segment += properties + end
+    found = kernel("formats._lite_rows_cy", form).next_light(segment, table, first, len(rows))
+    named = [number for number, one in enumerate(rows) if "INNER_MULTI_DISPATCH" in decode_properties(one + end)]
+    assert found == next((number for number in named if number >= first), len(rows))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("first", "rows", "position"), [(-1, 1, 0), (0, 2, 0), (0, 1, 1), (0, 1, -1)])
+def test_records_outside_are_refused(form: str, first: int, rows: int, position: int) -> None:
+    properties, table = b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02", new_table(1)
+    table[RecordColumn.PROPERTIES_POS], table[RecordColumn.PROPERTIES_LEN] = position, len(properties)
+    with pytest.raises(ValueError, match=r"outside the segment|not in a table"):
+        kernel("formats._lite_rows_cy", form).next_light(properties, table, first, rows)

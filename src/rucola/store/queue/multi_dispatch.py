@@ -18,16 +18,14 @@ from rucola.common.kernel_columns import (
     RECORD_TOPIC_LEN,
     RECORD_TOPIC_POS,
 )
-from rucola.common.message_const import INNER_MULTI_DISPATCH
 from rucola.common.sysflag import PREPARED_BIT
+from rucola.formats._lite_rows_cy import next_light
 from rucola.formats.light_queue import allows_light_queues, is_lite, light_queue_offsets
 from rucola.formats.message import RECORD_BYTES_MIN
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.stats import StoreStats
-
-_PROPERTY = f"{INNER_MULTI_DISPATCH}\x01".encode()
 
 
 class LightEntry(NamedTuple):
@@ -50,15 +48,13 @@ def light_entries(
     Args:
         deleted: for each deleted light queue, the physical offset below which records get no entries in it.
     """
-    view = file.map.view
-    for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
-        length = table[row + RECORD_PROPERTIES_LEN]
-        if length < len(_PROPERTY) or table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
+    segment, view, number = file.map.buffer, file.map.view, -1
+    while (number := next_light(segment, table, number + 1, rows)) < rows:
+        row = number * ROW_WIDTH
+        if table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
             continue
         start = table[row + RECORD_PROPERTIES_POS]
-        properties = bytes(view[start : start + length])
-        if _PROPERTY not in properties:
-            continue
+        properties = bytes(view[start : start + table[row + RECORD_PROPERTIES_LEN]])
         start = table[row + RECORD_TOPIC_POS]
         if not allows_light_queues(bytes(view[start : start + table[row + RECORD_TOPIC_LEN]])):
             continue
