@@ -7,20 +7,18 @@ request, so that the event loop does not wait and a broker without HTTP requests
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from rucola.common.hosts import join_address
-from rucola.errors import AddressInUseError, ConfigError
+from rucola.errors import AddressInUseError
+from rucola.runtime.bound_socket import bound_socket
 
 CONNECTIONS_MAX = 64
 """Largest number of open connections; further connections are closed immediately."""
 REQUEST_S = 5.0
 """Time limit for a connection to send a whole request."""
-_BACKLOG = 64
 _STOP_S = 1
 """How long ``stop`` waits for requests in progress."""
 
@@ -84,18 +82,8 @@ class HttpServer:
             AddressInUseError: another process uses the port.
             ConfigError: listening on the address fails for another reason.
         """
-        listener = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((self._host, self._port))
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            listener.close()
-            if error.errno == errno.EADDRINUSE:
-                raise AddressInUseError(self.address, "--http-port") from error
-            raise ConfigError("--http-port", self.address, f"an address of this machine ({error})") from error
-        self._port = listener.getsockname()[1]
-        self._socket = listener
+        self._socket = bound_socket(self._host, self._port, "--http-port", "--http-port")
+        self._port = self._socket.getsockname()[1]
 
     def start(self, health: Health) -> None:
         """Starts to serve requests."""
@@ -145,53 +133,10 @@ def in_use(host: str, port: int, option: str) -> AddressInUseError | None:
 
 
 def _server_of(health: Health) -> Any:
-    """A uvicorn server for the HTTP application; imports uvicorn and h11."""
-    import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+    """A server for the HTTP application; imports uvicorn and h11."""
+    from rucola.runtime.bounded_server import BoundedServer
 
-    class BoundedProtocol(H11Protocol):
-        """Closes connections beyond the limit, and connections that take too long to send a request."""
-
-        _overdue: asyncio.TimerHandle
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._expect_request()
-            if len(self.connections) > CONNECTIONS_MAX:
-                transport.abort()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._overdue.cancel()
-            super().connection_lost(exc)
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self._overdue.cancel()
-            self._expect_request()
-
-        def _expect_request(self) -> None:
-            self._overdue = self.loop.call_later(REQUEST_S, self._close_unless_answering)
-
-        def _close_unless_answering(self) -> None:
-            if self.cycle is None or self.cycle.response_complete:
-                self.transport.abort()
-
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield  # the command handles signals, so uvicorn must not
-
-    config = uvicorn.Config(
-        _application(health),
-        http=BoundedProtocol,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=_STOP_S,
-    )
-    config.load()
-    return Server(config)
+    return BoundedServer(_application(health), CONNECTIONS_MAX, REQUEST_S, _STOP_S)
 
 
 def _application(health: Health) -> Any:

@@ -8,6 +8,9 @@ from typing import Any, Final
 
 INT32_MAX: Final = 0x7FFFFFFF
 INT32_MIN: Final = -0x80000000
+_MULTIPLIER: Final = 2862933555777941757
+_TWO_TO_31: Final = float(1 << 31)
+_UINT64_MAX: Final = (1 << 64) - 1
 
 
 def to_int32(value: int) -> int:
@@ -54,6 +57,27 @@ def string_hash(text: str) -> int:
     for at in range(0, len(units), 2):
         value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFFFFFF
     return to_int32(value)
+
+
+def consistent_hash(number: int, buckets: int) -> int:
+    """Guava's ``Hashing.consistentHash``: if buckets are added at the end, few numbers change their bucket.
+
+    Args:
+        number: an int64.
+        buckets: number of buckets, at least 1.
+
+    Returns:
+        A number from 0 to ``buckets - 1``.
+    """
+    state = number & _UINT64_MAX
+    candidate = 0
+    while True:
+        state = (_MULTIPLIER * state + 1) & _UINT64_MAX
+        # as in Java: the division and the product are of doubles, and the cast drops the fraction
+        following = int((candidate + 1) / (((state >> 33) + 1) / _TWO_TO_31))
+        if not 0 <= following < buckets:
+            return candidate
+        candidate = following
 
 
 _SPACES: Final = re.compile(r"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*")

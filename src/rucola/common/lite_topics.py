@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from rucola.common.java import string_hash
+from rucola.common.java import consistent_hash, string_hash
 from rucola.common.key_builder import LMQ_PREFIX
 from rucola.common.message_const import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
 from rucola.common.numbers import INT64_MAX, number_in
@@ -22,8 +22,6 @@ from rucola.errors import ClientError
 LITE_TOPIC_CHARACTERS_MAX: Final = 64
 """Longest name of a lite topic; the default of the proxy's option ``maxLiteTopicSize``."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]+")
-_FACTOR: Final = 2862933555777941757
-_MASK: Final = 0xFFFFFFFFFFFFFFFF
 
 
 def check_lite_topic(name: object) -> str:
@@ -61,11 +59,4 @@ def lite_shard(lite_topic: str, queues: int) -> int:
     """The place of a lite topic among ``queues`` write queues of its parent, at least one: a jump hash of Java's hash
     code of the name. A change from n to n + 1 queues moves one lite topic in n + 1.
     """
-    state = string_hash(lite_topic) & _MASK
-    candidate = 0
-    while True:
-        state = (state * _FACTOR + 1) & _MASK
-        following = int((candidate + 1) / (((state >> 33) + 1) / 2147483648.0))
-        if following >= queues:
-            return candidate
-        candidate = following
+    return consistent_hash(string_hash(lite_topic), queues)

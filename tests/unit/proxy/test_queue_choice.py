@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rucola.common.java import string_hash
+from rucola.common.java import consistent_hash, string_hash
 from rucola.common.message_queue import MessageQueue
-from rucola.proxy.queue_choice import consistent_hash, queue_of_group
+from rucola.proxy.queue_choice import queue_of_group
 
 BUCKETS = (1, 2, 3, 4, 7, 8, 16, 64, 1000, 100000)
 # Printed by a Java 17 program of one loop: ``Hashing.consistentHash(text.hashCode(), buckets)`` of Guava 32.0.1-jre,
