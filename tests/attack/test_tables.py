@@ -105,8 +105,6 @@ TABLES = {
     "broker/lite/control:LiteControlProcessor._changing": WAITING,
     "broker/lite/delivery:LiteDelivery._periodic": NONE,
     "broker/lite/delivery:LiteDelivery._steps": LITE_CLIENTS,
-    "broker/lite/due_times:DueTimes._heap": LITE_LEASES,
-    "broker/lite/due_times:DueTimes._times": LITE_LEASES,
     "broker/lite/event_dispatcher:LiteEventDispatcher._missed": NAMES,
     "broker/lite/event_dispatcher:LiteEventDispatcher._scans": NAMES,
     "broker/lite/event_dispatcher:LiteEventDispatcher.woken": WAITING_PULLS,

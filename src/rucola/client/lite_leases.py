@@ -5,15 +5,13 @@ the last message of a batch, however many there are. An acknowledgement that fai
 Then the batch comes again, and a message that was handled is acknowledged again without another call of the
 application. A suspension makes the whole batch visible after a time, and costs no attempt.
 
-No lite topic has a task or a timer: one heap has the times at which leases must be looked at. Everything runs on one
-event loop.
+No lite topic has a task or a timer: ``DueTimes`` has the times at which leases must be looked at. Everything runs on
+one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import logging
 import math
 from collections.abc import Callable, Coroutine
@@ -23,6 +21,7 @@ from rucola.client.lite_requests import LiteRequests
 from rucola.client.pop_service import is_final
 from rucola.errors import RucolaError
 from rucola.remoting.name_server_api import TIMEOUT_MS
+from rucola.runtime.due_times import DueTimes
 from rucola.runtime.logs import Recurring, event
 
 logger = logging.getLogger(__name__)
@@ -31,8 +30,6 @@ RETURN_MS = 50
 """After this time, the group gets messages again that are returned; brokers refuse no shorter one, but clients do."""
 _PAUSE_S, _PAUSE_MAX_S = 1.0, 30.0
 """Pause after the first failed request in seconds, doubled after each further one; longest pause."""
-_STALE_MIN = 64
-"""The heap is cleaned up only if more than this number of its entries are void."""
 
 
 class ClientLiteLeases:
@@ -59,9 +56,8 @@ class ClientLiteLeases:
         self._renew_max_s = renew_max_ms / 1000
         self._is_claimed, self._forget = is_claimed, forget
         self._failures = Recurring()
-        self._heap: list[tuple[float, int, LiteProcessQueue]] = []
-        self._numbers = itertools.count()
-        self._void = 0
+        self._due: DueTimes[LiteProcessQueue, float] = DueTimes()
+        """When leases must be looked at."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,7 +107,7 @@ class ClientLiteLeases:
             self._timer.cancel()
         while self._tasks:
             await asyncio.wait(self._tasks)
-        self._heap.clear()
+        self._due.clear()
 
     async def _ack(self, queue: LiteProcessQueue, lite_offset: int) -> None:
         """Acknowledges a message until this succeeds or is of no use any more. A broker answers success and does
@@ -143,7 +139,7 @@ class ClientLiteLeases:
         if count:
             about = {"lite_topic": queue.lite_topic, "offset": lite_offset, "count": count}
             event(logger, logging.WARNING, "message not acknowledged, it will come again", error=error, **about)
-        if queue.due is None:
+        if queue not in self._due:
             self._push(queue, queue.visible_at)
 
     async def _return(self, queue: LiteProcessQueue, lite_offset: int) -> None:
@@ -173,39 +169,28 @@ class ClientLiteLeases:
                 about = {"lite_topic": queue.lite_topic, "count": count}
                 event(logger, logging.WARNING, "invisible time not extended", error=error, **about)
         finally:
-            if not queue.dropped and queue.due is None:
+            if not queue.dropped and queue not in self._due:
                 pause_s: float = min(_PAUSE_S * 2 ** max(queue.renewals_failed - 1, 0), _PAUSE_MAX_S)
                 failed_due = min(loop.time() + pause_s, queue.visible_at)
                 self._push(queue, failed_due if queue.renewals_failed else queue.renew_at)
 
     def _push(self, queue: LiteProcessQueue, due: float) -> None:
-        if queue.due is not None:
-            self._void += 1
-            if self._void * 2 > len(self._heap) + _STALE_MIN:
-                self._heap = [entry for entry in self._heap if entry[2].due == entry[0] and entry[2] is not queue]
-                heapq.heapify(self._heap)
-                self._void = 0
-        queue.due = due
-        heapq.heappush(self._heap, (due, next(self._numbers), queue))
+        self._due.set(queue, due)
         self._set_timer()
 
     def _set_timer(self) -> None:
-        if self._heap and not self._stopping.is_set() and self._heap[0][0] < self._timer_at:
+        due = self._due.next_due()
+        if due is not None and not self._stopping.is_set() and due < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer_at = self._heap[0][0]
-            self._timer = asyncio.get_running_loop().call_at(self._timer_at, self._attend_due)
+            self._timer_at = due
+            self._timer = asyncio.get_running_loop().call_at(due, self._attend_due)
 
     def _attend_due(self) -> None:
         self._timer, self._timer_at = None, math.inf
         now = asyncio.get_running_loop().time()
-        while self._heap and self._heap[0][0] <= now:
-            due, _, queue = heapq.heappop(self._heap)
-            if queue.due == due:
-                queue.due = None
-                self._attend(queue, now)
-            else:
-                self._void -= 1
+        while (queue := self._due.take(now)) is not None:
+            self._attend(queue, now)
         self._set_timer()
 
     def _attend(self, queue: LiteProcessQueue, now: float) -> None:

@@ -99,7 +99,6 @@ class LiteProcessQueue(DeliveryQueue):
         renew_at: the event loop's time at which the lease is to be renewed.
         renew_until: the event loop's time after which the lease is not renewed.
         renewals_failed: number of renewals since the last one that succeeded.
-        due: the event loop's time when the lease must be looked at again; None if never.
     """
 
     in_order = True
@@ -121,7 +120,6 @@ class LiteProcessQueue(DeliveryQueue):
         self.is_left = self.is_expired = False
         self.visible_at = self.renew_at = self.renew_until = 0.0
         self.renewals_failed = 0
-        self.due: float | None = None
         self._room = room
         self._settlement = settlement
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from rucola.broker.lite.due_times import DueTimes
 from rucola.broker.lite.order_block import OrderBlock
 from rucola.broker.lite.reading_group import LiteClient, ReadingGroup, ReadingGroups
 from rucola.remoting.fairness.steps import Steps
+from rucola.runtime.due_times import DueTimes
 
 if TYPE_CHECKING:
     from rucola.broker.pop.hold import WaitingPop
@@ -86,7 +86,7 @@ class LiteEventDispatcher:
         self._unread = unread
         self._random_below = random_below
         self._events_max = events_max
-        self._leases: DueTimes[tuple[ReadingGroup, bytes]] = DueTimes()
+        self._leases: DueTimes[tuple[ReadingGroup, bytes], int] = DueTimes()
         self._ended_ms = 0
         """LiteLeases that ended up to this time are over."""
         self._scans: dict[ReadingGroup, _Scan] = {}
@@ -280,7 +280,7 @@ class LiteEventDispatcher:
 
     def next_ms(self) -> int | None:
         """Returns when the next lease ends; None if there is none."""
-        return self._leases.next_ms()
+        return self._leases.next_due()
 
     def end_leases(self, now_ms: int, count_max: int = 256) -> None:
         """Makes messages deliverable whose leases have ended, at most so many."""

@@ -10,7 +10,6 @@ import pytest
 from tests.unit.broker.lite.delivery_world import FakeStore, Waiter
 
 from rucola.broker.lite.attributes import LiteGroup
-from rucola.broker.lite.due_times import DueTimes
 from rucola.broker.lite.event_dispatcher import SILENT_MS, LiteEventDispatcher
 from rucola.broker.lite.leases import LiteLeases
 from rucola.broker.lite.order_block import OrderBlock
@@ -174,15 +173,3 @@ def test_counts_of_a_block() -> None:
     again.acknowledge(6)
     assert (again.free_ms, again.next_offset(), again.is_over()) == (0, 7, True)
     assert not OrderBlock(None, 1, 1, [1]).is_of(None)
-
-
-def test_due_times_forget_what_does_not_count() -> None:
-    due: DueTimes[str] = DueTimes()
-    for number in range(1000):
-        due.set("a", number)
-    assert len(due._heap) < 100
-    due.set("b", 5)
-    due.drop("c")
-    assert (due.next_ms(), due.take(4), due.take(5), due.next_ms()) == (5, None, "b", 999)
-    due.drop("a")
-    assert (due.next_ms(), len(due)) == (None, 0)

@@ -8,48 +8,57 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T", int, float)
 _STALE_MIN = 64
 """The heap is rebuilt only when it has more than this number of entries that no longer count."""
 
 
-class DueTimes(Generic[K]):
-    """Each key has at most one time. All operations take logarithmic time, on average."""
+class DueTimes(Generic[K, T]):
+    """Each key has at most one time, of whatever clock and unit. All operations take logarithmic time, on average."""
 
     def __init__(self) -> None:
-        self._times: dict[K, int] = {}
-        self._heap: list[tuple[int, int, K]] = []
+        self._times: dict[K, T] = {}
+        self._heap: list[tuple[T, int, K]] = []
         self._numbers = itertools.count()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._times
 
     def __len__(self) -> int:
         return len(self._times)
 
-    def set(self, key: K, due_ms: int) -> None:
+    def set(self, key: K, due: T) -> None:
         """Sets the time of a key, in place of its former one."""
-        if self._times.get(key) == due_ms:
+        if self._times.get(key) == due:
             return
-        self._times[key] = due_ms
-        heapq.heappush(self._heap, (due_ms, next(self._numbers), key))
+        self._times[key] = due
+        heapq.heappush(self._heap, (due, next(self._numbers), key))
         if len(self._heap) > 2 * len(self._times) + _STALE_MIN:
-            self._heap = [(at_ms, next(self._numbers), each) for each, at_ms in self._times.items()]
+            self._heap = [(at, next(self._numbers), each) for each, at in self._times.items()]
             heapq.heapify(self._heap)
 
     def drop(self, key: K) -> None:
         """Forgets the time of a key, if it has one."""
         self._times.pop(key, None)
 
-    def next_ms(self) -> int | None:
+    def next_due(self) -> T | None:
         """Returns the earliest time; None if no key has one."""
         while self._heap:
-            due_ms, _, key = self._heap[0]
-            if self._times.get(key) == due_ms:
-                return due_ms
+            due, _, key = self._heap[0]
+            if self._times.get(key) == due:
+                return due
             heapq.heappop(self._heap)
         return None
 
-    def take(self, now_ms: int) -> K | None:
+    def clear(self) -> None:
+        """Forgets all keys."""
+        self._times.clear()
+        self._heap.clear()
+
+    def take(self, now: T) -> K | None:
         """Returns a key whose time has come, and forgets its time; None if there is none."""
-        due_ms = self.next_ms()
-        if due_ms is None or due_ms > now_ms:
+        due = self.next_due()
+        if due is None or due > now:
             return None
         key = heapq.heappop(self._heap)[2]
         del self._times[key]
