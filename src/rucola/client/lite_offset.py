@@ -53,7 +53,7 @@ class LiteOffset:
 
     @classmethod
     def since(cls, time: datetime) -> LiteOffset:
-        """The first message stored at ``time`` or later. RocketMQ's brokers ignore this without an error.
+        """The first message stored in the second of ``time`` or later. RocketMQ's brokers ignore this without an error.
 
         Args:
             time: a time with a time zone, from 1970 on.

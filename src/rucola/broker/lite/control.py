@@ -201,9 +201,11 @@ class LiteControlProcessor:
 
 
 def _start(option: OffsetOption | None) -> Start:
-    """Where a subscription starts. As in RocketMQ, a time changes nothing."""
-    if option is None or option.type is OffsetOptionType.TIMESTAMP:
+    """Where a subscription starts. In RocketMQ, a time changes nothing."""
+    if option is None:
         return Start()
+    if option.type is OffsetOptionType.TIMESTAMP:
+        return Start(StartAt.TIME, option.value)
     if option.type is OffsetOptionType.POLICY:
         return Start(_POLICIES[option.value] if 0 <= option.value < len(_POLICIES) else StartAt.LAST)
     return Start(StartAt.OFFSET if option.type is OffsetOptionType.OFFSET else StartAt.TAIL, option.value)

@@ -27,6 +27,9 @@ class ReadProgress(Protocol):
     def min_offset(self, name: bytes) -> int:
         """Returns the offset of the oldest message."""
 
+    def offset_since(self, name: bytes, time_ms: int) -> int:
+        """Returns the offset of the first message stored in the second of ``time_ms`` or later."""
+
     def committed(self, group: str, name: bytes) -> int:
         """Returns the offset of a group; -1 if it has none."""
 

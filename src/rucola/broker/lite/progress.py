@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from rucola.formats.light_queue import lite_topic
 from rucola.store.lite.lite_topics import LiteSlice, LiteTopics
 
 NO_OFFSET = -1
@@ -39,6 +40,13 @@ class LiteProgress:
         """Returns the offset of the oldest message; ``max_offset`` if there is none."""
         lite_id = self._topics.names.find(name)
         return 0 if lite_id < 0 else self._topics.min_offset(lite_id)
+
+    def offset_since(self, name: bytes, time_ms: int) -> int:
+        """Returns the offset of the first message stored in the second of ``time_ms`` or later; ``max_offset`` if there
+        is none.
+        """
+        queue = self._topics.queue(lite_topic(name))
+        return 0 if queue is None else queue.offset_since(time_ms // 1000)
 
     def committed(self, group: str, name: bytes) -> int:
         """Returns the offset of a group; -1 if it has none."""

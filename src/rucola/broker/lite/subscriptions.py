@@ -39,10 +39,12 @@ class StartAt(Enum):
     OFFSET = "offset"
     TAIL = "tail"
     """So many messages before where the group is."""
+    TIME = "time"
+    """At the first message stored at a time, in ms, or later; within its second."""
 
 
 class Start(NamedTuple):
-    """Where a new subscription starts; ``value`` belongs to ``OFFSET`` and ``TAIL``."""
+    """Where a new subscription starts; ``value`` belongs to ``OFFSET``, ``TAIL`` and ``TIME``."""
 
     at: StartAt = StartAt.LAST
     value: int = 0
@@ -307,6 +309,8 @@ class LiteSubscriptions:
             self._leases.move_to(group, name, start.value, now_ms)
         elif start.at is StartAt.TAIL and committed >= 0:
             self._leases.move_to(group, name, committed - start.value, now_ms)
+        elif start.at is StartAt.TIME:
+            self._leases.move_to(group, name, self._progress.offset_since(name, start.value), now_ms)
 
 
 def _is_known(client: LiteClient) -> bool:

@@ -128,6 +128,21 @@ class LiteQueue:
                 high = middle
         return max(low - 1, first) if boundary is Boundary.UPPER else low
 
+    def offset_since(self, seconds: int) -> int:
+        """Returns the offset of the first message stored at ``seconds`` since the epoch or later; ``max_offset`` if
+        there is none. Reads no record: units have store times in seconds.
+        """
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            known = self._next_known(middle, high)
+            unit = self._topics.units.unit(self._topics.cell_at(self._id, known)) if known < high else None
+            if unit is not None and unit.store_time_s < seconds:
+                low = known + 1
+            else:
+                high = middle
+        return low
+
     def _next_known(self, queue_offset: int, end: int) -> int:
         """Returns the first offset from ``queue_offset`` on that has a unit; ``end`` if there is none."""
         found = end

@@ -111,6 +111,10 @@ class FakeStore:
     def min_offset(self, name: bytes) -> int:
         return self.first.get(name, 0)
 
+    def offset_since(self, name: bytes, time_ms: int) -> int:
+        """A message is stored at its offset."""
+        return min(max(time_ms, self.min_offset(name)), self.max_offset(name))
+
     def committed(self, group: str, name: bytes) -> int:
         return self.offsets.get((group, name), -1)
 

@@ -237,6 +237,7 @@ def test_a_group_begins_with_the_oldest_message_unless_the_client_says_otherwise
                 ("negative", option("OFFSET", -5), ["0", "1", "2"]),
                 ("tail", option("TAIL_N", 1), ["0", "1", "2"]),
                 ("time", option("TIMESTAMP", 1), ["0", "1", "2"]),
+                ("later", option("TIMESTAMP", 4_102_444_800_000), []),
             ):
                 cluster.put(lite, "0", "1", "2")
                 await cluster.add(lite, **more)

@@ -114,6 +114,21 @@ def test_arrivals_tell_the_next_offset_and_the_common_tag(store: MessageStore) -
     assert store.take_arrivals() == []
 
 
+def test_the_first_message_since_a_second_is_found_without_its_record(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = opened(tmp_path, clock=clock)
+    store._keeper._worker.stop()
+    for number in range(60):
+        put(store, name(1))
+        clock.advance(400 if number % 7 else 2600)
+    queue = lite_of(store).queue(S1)
+    assert queue is not None
+    seconds = [store.store_time_at(S1, 0, offset) // 1000 for offset in range(60)]
+    for second in range(seconds[0] - 1, seconds[-1] + 2):
+        assert queue.offset_since(second) == next((at for at, one in enumerate(seconds) if one >= second), 60)
+    store.shutdown()
+
+
 def test_a_long_queue_is_read_by_offset_tag_and_time(store: MessageStore) -> None:
     for number in range(300):
         put(store, name(1), "b" if number % 100 == 7 else "a")
