@@ -101,11 +101,11 @@ class ConsumerOffsetManager:
         if text is None:
             return
         version, table = decode_consumer_offsets(text)
+        known = self.data_version
+        if (version.timestamp_ms, version.counter) < (known.timestamp_ms, known.counter):
+            return
         if self.lite is not None:
             self.lite.take_table(version, table)
-        date, known = (version.timestamp_ms, version.counter), self.data_version
-        if date < (known.timestamp_ms, known.counter):
-            return
         is_newer = version != known
         for key, queues in table.items():
             mine = self.table.setdefault(key, {})
