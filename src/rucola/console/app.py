@@ -428,7 +428,7 @@ class Application:
         error, _ = await self._sign_in_error(request, cluster, account)
         if error:
             raise SignInNeededError(error)
-        for key in [key for key, cookie in self._scripts.items() if self._sessions.find(cookie) is None]:
+        for key in [key for key, cookie in self._scripts.items() if cookie not in self._sessions]:
             del self._scripts[key]
         cookie, _ = self._sessions.begin()
         cookie, session = self._sessions.sign_in(cookie, cluster.name, account, read_only=False)

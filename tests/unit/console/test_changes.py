@@ -13,8 +13,9 @@ from tests.brokers import properties_text, run
 from tests.unit.console.visitor import Seen, seen
 
 from rucola.common.topic_config import TopicConfig
+from rucola.console.audit import AuditLog
 from rucola.console.changes.plan import ChangePlan, ChangeStep, carry_out
-from rucola.errors import BrokerError, RemotingTimeoutError
+from rucola.errors import BrokerError, DiskError, RemotingTimeoutError
 
 Work = Callable[[Seen], Coroutine[Any, Any, None]]
 
@@ -201,6 +202,23 @@ def test_nothing_is_changed_without_an_audit_line(tmp_path: Path, monkeypatch: p
         monkeypatch.undo()
         assert answer.status == 502 and "audit log" in answer.json["text"]
         assert "New" not in it.there.cluster.broker.topics.table
+
+    play(tmp_path, work)
+
+
+def test_a_change_whose_result_cannot_be_written_is_reported_as_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(it: Seen) -> None:
+        shown = await plan(it, "topic", name="New", queues=3)
+
+        def full(*_: object) -> None:
+            raise DiskError("audit.jsonl", "append to the audit log", "No space left on device")
+
+        monkeypatch.setattr(AuditLog, "end", full)
+        assert [one["outcome"] for one in (await make(it, shown))["results"]] == ["done"]
+        assert "New" in it.there.cluster.broker.topics.table
+        assert (await it.api("audit"))["rows"][0]["results"] is None
 
     play(tmp_path, work)
 

@@ -85,6 +85,11 @@ class VisitSessions:
         session.seen_s = now_s
         return session
 
+    def __contains__(self, name: str) -> bool:
+        """Whether the session of a cookie has not ended. Does not count as a use."""
+        session = self._sessions.get(name)
+        return session is not None and not self._has_ended(session, self._monotonic())
+
     def sign_in(self, name: str, cluster: str, account: BrokerAccount, read_only: bool) -> tuple[str, VisitSession]:
         """Begins a session with an account in place of the session ``name``, and keeps what the visitor had in other
         clusters. The old cookie is worth nothing any more, so a cookie that somebody else has planted gains nothing.

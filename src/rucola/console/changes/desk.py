@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -13,6 +14,10 @@ from rucola.console.audit import AuditLog
 from rucola.console.changes.plan import ChangePlan, KindOfChange, StepResult, carry_out
 from rucola.console.changes.table import CHANGES
 from rucola.console.visit import Visit
+from rucola.errors import DiskError
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 TOKEN_S: Final = 300.0
@@ -140,7 +145,11 @@ class ChangeDesk:
         results = await carry_out(plan)
         visit.watch.poller.expect_change()
         lines = [{"target": one.target, "outcome": one.outcome, "text": one.text} for one in results[:STEPS_LOGGED]]
-        await self._on_thread(lambda: self._audit.end(identity, lines))
+        try:
+            await self._on_thread(lambda: self._audit.end(identity, lines))
+        except DiskError as error:
+            # The change is made, and the visitor must learn of it. A line without an end says that nobody knows.
+            event(logger, logging.ERROR, "result of a change is missing in the audit log", id=identity, error=error)
         return Made(identity, plan, tuple(results))
 
     async def _on_thread(self, call: Callable[[], T]) -> T:

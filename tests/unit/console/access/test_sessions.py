@@ -21,6 +21,16 @@ def test_an_unused_session_ends() -> None:
     assert sessions.find(name) is None and len(sessions) == 0
 
 
+def test_a_question_whether_a_session_is_there_is_no_use_of_it() -> None:
+    clock = ManualClock()
+    sessions = VisitSessions(clock.monotonic)
+    name, _ = sessions.begin()
+    clock.advance((IDLE_S - 1) * 1000)
+    assert name in sessions and "other" not in sessions
+    clock.advance(1000)
+    assert name not in sessions and sessions.find(name) is None
+
+
 def test_a_used_session_ends_too() -> None:
     clock = ManualClock()
     sessions = VisitSessions(clock.monotonic)
