@@ -11,8 +11,6 @@ the application. A message that the application no longer holds is not renewed. 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import logging
 import math
 import weakref
@@ -26,14 +24,13 @@ from rucola.common import message_const
 from rucola.common.message import MessageExt
 from rucola.errors import ClientError, RucolaError
 from rucola.remoting.name_server_api import TIMEOUT_MS
+from rucola.runtime.due_times import DueTimes
 from rucola.runtime.logs import Recurring, event
 
 logger = logging.getLogger(__name__)
 
 _PAUSE_S, _PAUSE_MAX_S = 1.0, 30.0
 """Pause after the first failed renewal in seconds, doubled after each further one; longest pause."""
-_VOID_MIN = 16
-"""The heap is cleaned up only if more than this number of its entries are void."""
 
 LeaseKey = tuple[str, str, str, int, int, str]
 """Topic, kind of topic, broker name, queue id, queue offset, time of the first pop: these do not change with the
@@ -51,11 +48,9 @@ class Lease:
         invisible_ms: how long each renewal hides the message, in ms.
         renew_until: the event loop's time after which there are no more renewals.
         failures: number of renewals since the last one that succeeded.
-        due: the time of the lease's entry in the heap; None if it has no entry.
     """
 
     __slots__ = (
-        "due",
         "failures",
         "invisible_ms",
         "key",
@@ -81,15 +76,6 @@ class Lease:
         self.state = DeliveryState.GIVEN
         self.invisible_ms, self.visible_at, self.renew_until = invisible_ms, visible_at, renew_until
         self.failures = 0
-        self.due: float | None = None
-
-    def line_up(self, due: float) -> None:
-        """Notes that the heap has an entry of the lease, for the time ``due``."""
-        self.due = due
-
-    def take_out(self) -> None:
-        """Notes that the entry in the heap was taken out, or counts no more."""
-        self.due = None
 
     def enter(self, happened: DeliveryEvent) -> None:
         """Moves the message to its next state."""
@@ -136,11 +122,8 @@ class Leases:
         """The requests that run; each with the future for those who wait for its end, if anybody does."""
         self._failures = Recurring()
         """Renewals that failed, by broker."""
-        self._heap: list[tuple[float, int, Lease]] = []
-        """Leases to renew or to end, each with the event loop's time when this is due."""
-        self._numbers = itertools.count()
-        self._void = 0
-        """Number of entries in the heap that are no longer valid, because their leases have ended."""
+        self._due: DueTimes[LeaseKey, float] = DueTimes()
+        """The event loop's time when each lease must be renewed or ended."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._tasks: set[asyncio.Task[None]] = set()
@@ -167,7 +150,7 @@ class Leases:
             if earlier is not None:
                 self._drop(earlier)
             lease = self._leases[key] = Lease(key, message, receipt, invisible_ms, visible_at, renew_until)
-            self._push(lease, _half(lease))
+            self._due.set(key, _half(lease))
         self._set_timer()
 
     async def ack(self, message: MessageExt) -> None:
@@ -208,7 +191,7 @@ class Leases:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._leases.clear()
-            self._heap.clear()
+            self._due.clear()
 
     async def _outcome(self, key: LeaseKey) -> LeaseChange:
         """Waits for the end of the request about a message that runs."""
@@ -275,7 +258,7 @@ class Leases:
                 event(logger, logging.WARNING, "invisible time not extended", place=place, count=count, error=error)
         finally:
             if self._leases.get(lease.key) is lease:
-                self._push(lease, _next_try(lease, loop.time()) if lease.failures else _half(lease))
+                self._due.set(lease.key, _next_try(lease, loop.time()) if lease.failures else _half(lease))
                 self._set_timer()
             self._end(lease.key, LeaseChange(lease.receipt))
 
@@ -293,41 +276,27 @@ class Leases:
         """Forgets a lease."""
         if self._leases.get(lease.key) is lease:
             del self._leases[lease.key]
-        if lease.due is not None:
-            lease.take_out()
-            self._void += 1
-            if self._void * 2 > len(self._heap) + _VOID_MIN:
-                self._heap = [entry for entry in self._heap if entry[2].due == entry[0]]
-                heapq.heapify(self._heap)
-                self._void = 0
-
-    def _push(self, lease: Lease, due: float) -> None:
-        lease.line_up(due)
-        heapq.heappush(self._heap, (due, next(self._numbers), lease))
+            self._due.drop(lease.key)
 
     def _set_timer(self) -> None:
-        if self._heap and not self.stopped and self._heap[0][0] < self._timer_at:
+        due = self._due.next_due()
+        if due is not None and not self.stopped and due < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer_at = self._heap[0][0]
-            self._timer = asyncio.get_running_loop().call_at(self._timer_at, self._attend_due)
+            self._timer_at = due
+            self._timer = asyncio.get_running_loop().call_at(due, self._attend_due)
 
     def _attend_due(self) -> None:
         self._timer, self._timer_at = None, math.inf
         now = asyncio.get_running_loop().time()
-        while self._heap and self._heap[0][0] <= now:
-            due, _, lease = heapq.heappop(self._heap)
-            if lease.due == due:
-                lease.take_out()
-                self._attend(lease, now)
-            else:
-                self._void -= 1
+        while (key := self._due.take(now)) is not None:
+            self._attend(self._leases[key], now)
         self._set_timer()
 
     def _attend(self, lease: Lease, now: float) -> None:
         """Renews or ends a lease, unless a request about its message runs."""
         if lease.key in self._running:
-            self._push(lease, now + _PAUSE_S)
+            self._due.set(lease.key, now + _PAUSE_S)
         elif now >= lease.visible_at:
             lease.enter(DeliveryEvent.RETURN)
             self._drop(lease)
@@ -336,7 +305,7 @@ class Leases:
             self._running[lease.key] = None
             self._keep(self._renew(lease))
         else:
-            self._push(lease, lease.visible_at)
+            self._due.set(lease.key, lease.visible_at)
 
     async def _finish(self, request: Coroutine[None, None, None]) -> None:
         """Waits for the end of a request, which goes on if the caller is cancelled: the broker may have it already."""

@@ -474,7 +474,7 @@ def test_a_lease_that_was_replaced_while_it_was_renewed_is_not_renewed_again():
         requests.answers = [None] * 9
         await pass_by(10.1)
         assert len(requests.sent) == 2
-        assert len(kept) == len(kept._heap) == 1
+        assert len(kept) == len(kept._due) == 1
 
     run_stepped(scene())
 
@@ -550,12 +550,12 @@ def test_the_tables_shrink():
             for message in found[: 50 if start_offset < 5_000 else 0]:
                 await kept.ack(message)
         assert len(kept) == 5_000
-        assert len(kept._heap) < 10_100
+        assert len(kept._due._heap) < 10_100
         del found, message
         requests.answers = [None] * 50_000
         for _ in range(6):
             await pass_by(10.1)
-        assert len(kept) == len(kept._heap) == len(kept._tasks) == 0
+        assert len(kept) == len(kept._due) == len(kept._tasks) == 0
         assert len(requests.sent) <= 5_000 + 50
 
     run_stepped(scene())
@@ -570,8 +570,7 @@ def test_acknowledged_messages_leave_the_heap_at_once():
             requests.answers = [None]
             await kept.ack(found[0])
         assert len(kept) == 0
-        assert len(kept._heap) < 100
-        assert kept._void == len(kept._heap)
+        assert len(kept._due._heap) < 100
 
     run_stepped(scene())
 
