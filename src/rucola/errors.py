@@ -295,7 +295,7 @@ class RemotingClosedError(RemotingUnansweredError):
 
 class NoRouteError(RemotingError):
     """The route of a topic could not be fetched in time, so nothing was sent: no name server responded, or no broker is
-    registered at it. A topic that does not exist is a ``TopicNotExistError``.
+    registered at it, or none that is a master. A topic that does not exist is a ``TopicNotExistError``.
 
     Args:
         topic: the topic.

@@ -20,6 +20,7 @@ from rucola.errors import (
     BrokerError,
     FormatError,
     NoRouteError,
+    RemotingClosedError,
     RemotingConnectError,
     RemotingError,
     RemotingUnansweredError,
@@ -47,6 +48,8 @@ _REFUSED_PAUSE_S = 0.01
 """The second and later retries to connect wait at least this number of seconds, even if a shorter pause is
 configured.
 """
+_MASTER_PAUSE_S = 0.1
+"""While no broker is the master, a send looks for one after each pause of this number of seconds."""
 MESSAGE, BATCH, REPLY = range(3)
 """Kind of a request: one message, a batch, or a reply to a request."""
 
@@ -81,7 +84,7 @@ class SendRules(Protocol):
         """The target of the next attempt; avoids broker ``failed`` if there is a different broker."""
 
     def broker_failed(self, send: PendingSend) -> None:
-        """Called when the broker of ``send`` cannot be reached; its address may have changed."""
+        """Called when the broker of ``send`` cannot be reached, or is a master no more; the route may have changed."""
 
     def broker_refused(self, send: PendingSend) -> None:
         """Called when the broker refused ``send``; a different broker may accept the message."""
@@ -296,7 +299,10 @@ class PendingSend(Waiter):
             return
         refusal = self._refusal(answer.code, answer.remark)
         if refusal.retriable:
-            self._rules.broker_refused(self)
+            if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # another broker may be the master now
+                self._rules.broker_failed(self)
+            else:
+                self._rules.broker_refused(self)
             self._retry(refusal)
         else:
             self.fail(refusal)
@@ -320,22 +326,35 @@ class PendingSend(Waiter):
             self.fail(error)
             return
         self._retries_left -= sent
+        self._attempts += 1
         if pause_s:
-            self.future.get_loop().call_later(pause_s, self._again, error)
+            self.future.get_loop().call_later(pause_s, self._again, error, self.broker_name)
         else:
-            self._again(error)
+            self._again(error, self.broker_name)
 
-    def _again(self, error: RucolaError) -> None:
+    def wait_for_master(self, error: RucolaError) -> None:
+        """Makes the next attempt when a broker has become master, unless the time is up before; then ends with
+        ``error``.
+        """
+        if self._now() + _MASTER_PAUSE_S < self._expires_at and not self.future.done():
+            self.future.get_loop().call_later(_MASTER_PAUSE_S, self._again, error, None)
+        else:
+            self.fail(error)
+
+    def _again(self, error: RucolaError, failed: str | None) -> None:
         if self.future.done():
             self._rules.finished(self)
             return
         try:
-            target = self._rules.next_target(self, self.broker_name)
+            target = self._rules.next_target(self, failed)
+        except NoRouteError:
+            self.wait_for_master(error)  # the attempt's own error is more useful than the missing route
+        except RemotingClosedError as closed:
+            self.fail(closed)
         except RucolaError:
-            self.fail(error)  # the attempt's own error is more useful than the missing route
-            return
-        self._attempts += 1
-        self.send(target)
+            self.fail(error)
+        else:
+            self.send(target)
 
     def _now(self) -> float:
         return self.future.get_loop().time()

@@ -37,11 +37,13 @@ class TopicRoute:
             the order configuration determines the queues and their order.
         subscribe_queues: queues that a consumer may read.
         ordered: whether the topic has an order configuration.
+        without_master: names of the brokers to which a producer could send if they had a master.
     """
 
     publish_queues: tuple[MessageQueue, ...]
     subscribe_queues: tuple[MessageQueue, ...]
     ordered: bool
+    without_master: frozenset[str] = frozenset()
 
 
 def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
@@ -58,16 +60,14 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
         for source in readable
         for queue_id in range(source.read_queue_nums)
     )
-    counts: list[tuple[str, int]] = [
-        (source.broker_name, source.write_queue_nums)
-        for source in sources
-        if source.perm & PermName.WRITE and source.broker_name in masters
-    ]
+    writable = [source for source in sources if source.perm & PermName.WRITE and source.write_queue_nums]
+    counts = [(source.broker_name, source.write_queue_nums) for source in writable if source.broker_name in masters]
     ordered = bool(data.order_topic_conf)
     if data.order_topic_conf:
         counts = order_counts(topic, data.order_topic_conf)
     publish = tuple(MessageQueue(topic, name, queue_id) for name, count in counts for queue_id in range(count))
-    return TopicRoute(publish, subscribe, ordered)
+    without_master = frozenset(source.broker_name for source in writable) - masters
+    return TopicRoute(publish, subscribe, ordered, without_master)
 
 
 def default_topic_route(topic: str, data: TopicRouteData, queue_nums_max: int) -> TopicRoute:

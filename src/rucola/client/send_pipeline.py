@@ -203,7 +203,7 @@ class SendPipeline:
     def abandon(self) -> None:
         """Fails the messages that still wait for a route; called when the connections are closed."""
         for search in list(self._searches.values()):
-            self._end_search(search, self._closed(search))
+            self._end_search(search, self._closed(search.topic))
 
     async def ready(self) -> None:
         """Waits until another message may be sent.
@@ -247,20 +247,21 @@ class SendPipeline:
         """Returns the target of ``send``'s next attempt.
 
         Raises:
-            ClientError: the topic has no writable queue on a broker with a known master, no master is known for the
-                queue that the caller chose, or the caller's queue selector failed.
+            ClientError: the topic has no writable queue, or the caller's queue selector failed.
+            NoRouteError: none of the brokers has a master now; the route is being fetched again.
         """
         queue = send.fixed_queue
         if isinstance(queue, ChosenQueue):
-            queue = send.fixed_queue = queue.choose(self._routes.routes[send.topic].publish_queues)
+            route = self._routes.routes[send.topic]
+            if route.without_master and not route.publish_queues:
+                raise self._without_master(send.topic, route.without_master)
+            queue = send.fixed_queue = queue.choose(route.publish_queues)
         return self._choose(send.topic, queue, failed)
 
     def broker_failed(self, send: PendingSend) -> None:
         """Fetches the route again, because the broker may have a new address; avoids the broker, if configured."""
         self.broker_refused(send)
-        topic = send.topic
-        if self._instance.running and self._routes.refresh_wanted(topic):
-            self._instance.keep(self._refresh(topic))
+        self._refresh_soon(send.topic)
 
     def broker_refused(self, send: PendingSend) -> None:
         """Avoids the broker for some time, if configured."""
@@ -312,9 +313,15 @@ class SendPipeline:
             targets = self._build_targets(topic, targets)
         if fixed_queue is not None:
             if fixed_queue not in targets.by_queue:
+                name = fixed_queue.broker_name
+                if name in self._routes.brokers and not self._routes.has_master(name):
+                    raise self._without_master(topic, frozenset((name,)))
                 targets.by_queue[fixed_queue] = self._target(fixed_queue)
             return targets.by_queue[fixed_queue]
         if not targets.order:
+            without_master = self._routes.routes[topic].without_master
+            if without_master:
+                raise self._without_master(topic, without_master)
             raise ClientError(f"topic {topic} has no queue that can be written")
         return targets.next(failed, None if self._faults is None else self._is_available)
 
@@ -346,6 +353,8 @@ class SendPipeline:
     def _send_routed(self, send: PendingSend) -> None:
         try:
             target = self.next_target(send, None)
+        except NoRouteError as error:
+            send.wait_for_master(error)
         except RucolaError as error:
             send.fail(error)
         except BaseException:
@@ -390,7 +399,7 @@ class SendPipeline:
         """Fetches the route repeatedly, with growing pauses, until it succeeds or no message waits any more: each is
         failed at its deadline.
         """
-        failure: RucolaError | None = self._closed(search)  # the error if this task is cancelled
+        failure: RucolaError | None = self._closed(search.topic)  # the error if this task is cancelled
         pause_s = max(self.backoff_ms, _ROUTE_PAUSE_MS_MIN) / 1000
         try:
             while failure is not None:
@@ -434,10 +443,21 @@ class SendPipeline:
         if interrupt is not None:
             raise interrupt
 
-    def _closed(self, search: _RouteSearch) -> RucolaError:
-        """The error of the messages that wait for a route when the connections are closed."""
-        operation = f"search for the route of topic {search.topic}; nothing was sent"
+    def _without_master(self, topic: str, brokers: frozenset[str]) -> RucolaError:
+        """The error of a message while none of the brokers has a master; looks for a new one."""
+        if not self._instance.running:
+            return self._closed(topic)
+        self._refresh_soon(topic)
+        return NoRouteError(topic, f"no master of {', '.join(sorted(brokers))} is registered")
+
+    def _closed(self, topic: str) -> RucolaError:
+        """The error of the messages that wait for a route or a master when the connections are closed."""
+        operation = f"search for the route of topic {topic}; nothing was sent"
         return RemotingClosedError(", ".join(self._routes.name_servers), operation)
+
+    def _refresh_soon(self, topic: str) -> None:
+        if self._instance.running and self._routes.refresh_wanted(topic):
+            self._instance.keep(self._refresh(topic))
 
     async def _refresh(self, topic: str) -> None:
         try:

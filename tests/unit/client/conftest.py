@@ -32,6 +32,7 @@ class ScriptedBroker:
 
     def __init__(self, name: str = "broker-a", topics: dict[str, int] | None = None, port: int = 0) -> None:
         self.name = name
+        self.broker_id = 0
         self.topics = topics if topics is not None else {"TBW102": 8}
         self.server = RemotingServer(self, "127.0.0.1", port)
         self.peers: list[ScriptedBroker] = []
@@ -97,14 +98,14 @@ class ScriptedBroker:
             return command.answer(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}"
             )
-        route = TopicRouteData(
-            None,
-            [
-                QueueData(one.name, one.topics[topic], one.topics[topic], 7 if topic == "TBW102" else 6)
-                for one in holders
-            ],
-            [BrokerData("DefaultCluster", one.name, {0: one.address}) for one in holders],
-        )
+        queues = {
+            one.name: QueueData(one.name, one.topics[topic], one.topics[topic], 7 if topic == "TBW102" else 6)
+            for one in holders
+        }
+        brokers = {one.name: BrokerData("DefaultCluster", one.name, {}) for one in holders}
+        for one in holders:
+            brokers[one.name].broker_addrs[one.broker_id] = one.address
+        route = TopicRouteData(None, list(queues.values()), list(brokers.values()))
         return command.answer(ResponseCode.SUCCESS, body=route.encode())
 
     def _store(self, command: RemotingCommand) -> RemotingCommand:

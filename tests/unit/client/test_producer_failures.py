@@ -6,13 +6,15 @@ import asyncio
 import pickle
 
 import pytest
-from tests.unit.client.producing import PATIENT, SEND, refuse, sent_properties, silent
+from tests.unit.client.producing import PATIENT, ROUTE, SEND, refuse, sent_properties, silent
 
 from rucola import Message, MessageQueue, Producer, ProducerConfig, SendStatus
 from rucola.errors import (
     BrokerError,
     ClientError,
     FormatError,
+    NoRouteError,
+    RemotingClosedError,
     RemotingTimeoutError,
 )
 from rucola.protocol.command import RemotingCommand
@@ -307,5 +309,72 @@ def test_brokers_that_were_slow_or_failed_are_left_out_for_a_while(broker):
                 slow.scripts.clear()
                 other.scripts[SEND] = [refuse(2)]
                 assert await brokers(1) == {"a"}  # all are avoided, so a retry only avoids the one that just failed
+
+    run_stepped(scene())
+
+
+def test_a_fail_over_goes_to_the_new_master(broker):
+    """The master becomes a slave. Messages wait until the other broker is registered as master, less than a second."""
+
+    async def scene() -> None:
+        config = ProducerConfig(
+            send_msg_timeout_ms=60_000, retry_times_when_send_async_failed=9, poll_name_server_interval_ms=36_000_000
+        )
+        async with broker("a", {"T": 1}) as one, broker("a", {"T": 1}) as other:
+            one.peers, other.broker_id = [other], 1
+            async with Producer("pg", one.address, config) as producer:
+                await producer.send(Message("T", b"x"))
+                one.scripts[SEND] = [refuse(14)] * 99
+                one.broker_id = 2
+                sends = [producer.submit(Message("T", b"x"))]
+                for turn in range(100):
+                    if turn == 50:
+                        sends.append(producer.submit(Message("T", b"x"), MessageQueue("T", "a", 0)))
+                        sends.append(producer.submit(Message("T", b"x")))
+                    await settle(20)
+                    advance(0.1)
+                assert not any(send.done() for send in sends)
+                asked = one.codes().count(ROUTE)
+                assert asked <= 12  # once a second
+                other.broker_id = 0
+                for _ in range(12):
+                    await settle(20)
+                    advance(0.1)
+                assert all(send.done() for send in sends)
+                assert len(await asyncio.gather(*sends)) == len(other.stored) == 3
+                assert one.codes().count(SEND) <= 20
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize("ends", ["time", "shutdown", "cancelled"])
+def test_messages_without_a_master_end(broker, ends):
+    async def scene() -> None:
+        config = ProducerConfig(send_msg_timeout_ms=1_000, poll_name_server_interval_ms=36_000_000)
+        async with broker("a", {"T": 1}) as one:
+            one.broker_id = 1
+            producer = Producer("pg", one.address, config)
+            await producer.start()
+            send = producer.submit(Message("T", b"x"))
+            await settle(20)
+            ending = asyncio.ensure_future(producer.shutdown())  # waits for the message
+            await settle(20)
+            if ends == "cancelled":
+                send.cancel()
+            elif ends == "shutdown":
+                ending.cancel()
+            for turn in range(11):
+                await settle(20)
+                assert ends != "time" or turn > 8 or not send.done()
+                advance(0.1)
+            await asyncio.wait((ending,))
+            assert producer.in_flight == 0
+            if ends == "time":
+                with pytest.raises(NoRouteError, match="no master of a is registered"):
+                    send.result()
+            elif ends == "shutdown":
+                with pytest.raises(RemotingClosedError, match="nothing was sent"):
+                    send.result()
+            assert not one.stored
 
     run_stepped(scene())
