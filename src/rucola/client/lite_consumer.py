@@ -322,8 +322,8 @@ class LiteConsumer(Asynchronous):
         self._life.check_loop()
         if self._deliveries is not None:
             self._deliveries.settle_loops(by, handled=not failed)
-        if failed:
-            self._patience_s = 0.0  # for what other tasks do
+        if failed and (self._listener is None or self._listener.on_loop):
+            self._patience_s = 0.0  # for what other tasks do; the thread of a plain listener cannot be stopped
         await self._shutdown(by)
 
     async def _shutdown(self, by: Caller) -> None:

@@ -25,17 +25,17 @@ def quota(life: Life) -> None:
         life.result("303 of 2 at once", door.sync("COMPLETE_ADD", *names))
         life.result("303 of 2 removed", door.sync("PARTIAL_REMOVE", *names))
         life.result("none", door.sync("COMPLETE_ADD"))
-        life.admin.run("updateBrokerConfig", "-k", "maxLiteSubscriptionCount", "-v", "1")
+        life.limit(maxLiteSubscriptionCount=1)
+    with life.door("hand-quota-1", SMALL) as door:
         life.result("first subscription of 1", door.sync("PARTIAL_ADD", "session-1"))
         life.result("the same again", door.sync("PARTIAL_ADD", "session-1"))
         life.result("another", door.sync("PARTIAL_ADD", "session-2"))
         life.result("two by a complete set", door.sync("COMPLETE_ADD", "session-1", "session-2"))
-        life.admin.run("updateBrokerConfig", "-k", "maxLiteSubscriptionCount", "-v", "100000")
-        life.admin.run("updateBrokerConfig", "-k", "enableLmqQuota", "-v", "true")
-        life.admin.run("updateBrokerConfig", "-k", "maxLmqConsumeQueueNum", "-v", "1")
+        life.limit(maxLiteSubscriptionCount=100_000, enableLmqQuota="true", maxLmqConsumeQueueNum=1)
+    with life.door("hand-quota-2", SMALL) as door:
         life.result("a new lite topic", door.send("new", lite_topic="quota-new"))
         life.result("a known lite topic", door.send("known", lite_topic="session-1"))
-        life.admin.run("updateBrokerConfig", "-k", "maxLmqConsumeQueueNum", "-v", "20000")
+        life.limit(maxLmqConsumeQueueNum=20_000)
 
 
 def ordered(life: Life) -> None:
@@ -55,7 +55,8 @@ def ordered(life: Life) -> None:
             life.result(what, link.settle(code, answer, lease, offset, **changes))
 
         first = pop("pops", attemptId="one")
-        pop("pops with the same attempt id", attemptId="one")
+        repeated = pop("pops with the same attempt id", attemptId="one")
+        first = first if repeated["code"] else repeated  # whoever gives the batch again gives a new pop time
         pop("pops with another attempt id", attemptId="two")
         for what, offset, changes in (
             ("queue id 1", 0, {"queueId": 1}), ("beyond the end", 9, {}), ("not in the batch", 3, {}),

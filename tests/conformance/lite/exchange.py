@@ -3,7 +3,9 @@
 *Ours*: our store writes lite topics, some of which are deleted and used again. It is exported for queues in files, or
 left as it is for queues in RocksDB. The official broker opens it, tells the offsets of every lite topic, and appends;
 then our store opens it again. Either way, as long as the official broker has the store, deleted messages are back in
-lite topics that were used again. *Theirs*: the official broker gets the messages, and our store opens what it has left.
+lite topics that were used again. Where it builds queues in RocksDB, it leaves out the record at position 0 of the log:
+``CommitLog#recoverNormally`` dispatches what is *above* the last position in the queues, which is 0 without queues.
+*Theirs*: the official broker gets the messages, and our store opens what it has left.
 
 Exit status: 0 if all checks passed, 1 if one failed, 2 if the set-up failed.
 """
@@ -210,7 +212,7 @@ def ours(kind: str, names: int, path: Path) -> Checks:
         deleted = -(-names // DELETED_EVERY)
         checks.same("exported", (found.lite_topics, found.empty_topics, found.deleted_back), (names, 0, deleted))
         tell(f"{kind}: exported {found.units} units", began_s)
-    expected = forgotten
+    expected = forgotten | ({name_of(0): (1, forgotten[name_of(0)][1])} if kind == "rocksdb" else {})
     began_s = time.monotonic()
     appended = [name_of(number) for number in range(0, names, READ_EVERY)]
     with (

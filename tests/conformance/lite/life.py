@@ -9,7 +9,8 @@ from tests.conformance.lite.agents import Admin, Clients
 from tests.conformance.lite.recording import Recording
 from tests.conformance.lite.relays import Relays
 from tests.conformance.lite.scripted import Door
-from tools.peers.servers import Servers
+from tools.peers.servers import RucolaServers, Servers
+from tools.peers.wire import wait_for_route
 
 PARENT, SHORT, PLAIN, TEMPORARY = "agents", "brief", "plain", "temporary"
 """Topics: a parent, one whose lite topics expire after a minute, an ordinary one, a parent whose group is disabled."""
@@ -63,6 +64,17 @@ class Life:
         """Sends with the Java producer of a topic."""
         for body in bodies:
             self.java.tell("send", f"P-{topic}", topic, lite_topic, body)
+
+    def limit(self, **options: object) -> None:
+        """Changes options of the broker. Rucola's broker takes no such change by request, so it starts again."""
+        if isinstance(self.servers, RucolaServers):
+            self.servers.settings |= options
+            self.servers.restart()
+            wait_for_route(self.servers.namesrv, PARENT)
+            self.relays.cut_grpc()  # clients connect again at once
+            return
+        for key, value in options.items():
+            self.admin.run("updateBrokerConfig", "-k", key, "-v", str(value))
 
     def until(self, seconds: float) -> None:
         """Waits, so that what happens by the clock is recorded."""

@@ -64,7 +64,7 @@ SCENARIOS: dict[str, Callable[[Life], None]] = {
     )
 }  # fmt: skip
 MORE: dict[str, Callable[[Life], None]] = {step.__name__: step for step in (official.node, official.many)}
-"""Scenarios that are played against any servers, but not kept: only what clients see of them is compared."""
+"""Scenarios of which only what clients see is kept."""
 FIRST = ("setup", "send")
 """Scenarios without which the others have nothing to play with."""
 
@@ -74,7 +74,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.lite.record", description=__doc__)
     parser.add_argument("--kind", action="append", choices=KINDS, help="kind of the consume queues; both by default")
     parser.add_argument("--peer", choices=PEER_NAMES, default="official", help="the servers; official by default")
-    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS | MORE, default=[*SCENARIOS], help="only these")
+    parser.add_argument(
+        "--scenarios", nargs="+", choices=SCENARIOS | MORE, default=[*SCENARIOS, *MORE], help="only these"
+    )
     parser.add_argument("--to", type=Path, default=GOLDEN, help="folder of the recordings")
     options = parser.parse_args(arguments)
     if options.peer != "official" and options.to == GOLDEN:
@@ -127,7 +129,7 @@ def _play(life: Life, kind: str, name: str, folder: Path) -> bool:
     except Exception:  # noqa: BLE001  # whatever it is, the other scenarios are played
         traceback.print_exc()
         return False
-    records = life.recording.take()
+    records = [record for record in life.recording.take() if name in SCENARIOS or record["wire"] == "note"]
     write(folder / f"{name}.jsonl.xz", records, _facts(kind, name, step.__doc__))
     print(f"{kind}: {name}: {len(records)} records in {time.monotonic() - began_s:.0f} s", flush=True)
     return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,8 @@ from rocketmq.grpc_protocol import definition_pb2, service_pb2, service_pb2_grpc
 from tools.peers.wire import Link
 
 TIMEOUT_S = 10.0
+COMMAND_S = 5.0
+"""How long a client waits for a command of the server."""
 INVISIBLE_S = 10
 POLL_S = 3
 POP_LITE, CTL, ACK, CHANGE = 200070, 200071, 200051, 200053
@@ -35,6 +39,7 @@ class Door:
         self._address = endpoints.split(":")
         self.group, self.topic = Resource(name=group), Resource(name=topic)
         self._outgoing: queue.Queue[Any] = queue.Queue()
+        self._incoming: queue.Queue[Any] = queue.Queue()
         self.commands: list[Any] = []
 
     def __enter__(self) -> Door:
@@ -47,6 +52,7 @@ class Door:
             subscription=definition_pb2.Subscription(group=self.group, subscriptions=[entry]),
         )
         self._outgoing.put(service_pb2.TelemetryCommand(settings=settings))
+        threading.Thread(target=self._listen, name="commands", daemon=True).start()
         self.read_command()
         return self
 
@@ -55,12 +61,20 @@ class Door:
         self._channel.close()
 
     def read_command(self) -> Any:
-        """Reads the next command of the telemetry stream; None if the stream has ended."""
+        """The next command of the telemetry stream; None if none comes, or the stream has ended."""
         try:
-            self.commands.append(next(self._stream))
-        except (StopIteration, grpc.RpcError):
+            command = self._incoming.get(timeout=COMMAND_S)
+        except queue.Empty:
             return None
-        return self.commands[-1]
+        if command is not None:
+            self.commands.append(command)
+        return command
+
+    def _listen(self) -> None:
+        with contextlib.suppress(grpc.RpcError):
+            for command in self._stream:
+                self._incoming.put(command)
+        self._incoming.put(None)
 
     def heartbeat(self) -> Any:
         """Sends a heartbeat; returns the code of the response."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from tests.scenario.matrix.desk import Desk, Member
@@ -35,6 +36,8 @@ def values_for(desk: Desk, message: MessageExt) -> dict[str, Any]:
     queue = MessageQueue(desk.world.topic, desk.world.broker_name, message.queue_id)
     return {
         "topic": desk.world.topic,
+        "lite_topic": desk.world.lite_topics[0],
+        "duration": timedelta(seconds=1),
         "listener": lambda _: None,
         "queue": queue,
         "queues": desk.world.message_queues(),

@@ -35,7 +35,7 @@ from tests.scenario.matrix.world import World, quiet_watch
 
 from rucola.client import loop_thread
 from rucola.errors import RucolaError
-from rucola.testing.queue_checker import Commit
+from rucola.testing.queue_checker import Commit, Outcome
 from rucola.testing.virtual_loop import VirtualEventLoop, virtual_time
 
 SHUTDOWN_S = 90.0
@@ -92,7 +92,7 @@ class Cell:
         world: World | None = None,
     ) -> None:
         self.row, self.column, self.variant, self.loop = row, column, variant, loop
-        self.world = world or World(loop.time, guarded=column.name == "secret")
+        self.world = world or World(loop.time, column.name == "secret", row.has_lite_topics)
         self.faces = AsyncFace(loop), SyncFace(loop, main)
         self._main = main
         self.ledger: Ledger
@@ -146,6 +146,8 @@ class Cell:
     async def _meet_event(self) -> None:
         if not self.row.is_producer:
             await events.EVENTS[self.column.name](self)
+            if not any(send.outcome is Outcome.OK for send in self.ledger.sends.values()):
+                self.desk.fault("no message was sent")
             await self.settle()
             await self.end()
             await self.succeed()
@@ -258,7 +260,7 @@ class Cell:
     async def kill(self, member: Member) -> None:
         """Ends a member as a killed process does: brokers and disk get nothing more."""
         consumer = member.consumer._async if self.row.sync else member.consumer
-        flat = self.row.use in (Use.PULL, Use.SEND) or self.row.client == "SimpleConsumer"
+        flat = self.row.use in (Use.PULL, Use.SEND) or self.row.client in ("SimpleConsumer", "LiteConsumer")
         instance = consumer._instance if flat else consumer._member.instance
         await instance.client.close()
         instance.api.client.send_oneway = lambda *_: None
@@ -364,7 +366,7 @@ class Cell:
             self.desk.fault(f"a successor did not get {', '.join(missing[:8])} ({len(missing)} of {len(values)} new)")
         for member in lives:
             await self.stop(member)
-        if self.row.shares and self.row.client != "SimpleConsumer":
+        if self.row.shares and self.row.client not in ("SimpleConsumer", "LiteConsumer"):
             at = self.loop.time()
             self.ledger.commits += [Commit(name, offset, at) for name, offset in self.world.committed().items()]
 

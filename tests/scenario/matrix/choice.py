@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.scenario.matrix.pool import Job
 from tests.scenario.matrix.real import EXCLUDED
-from tests.scenario.matrix.table import COLUMNS, ROWS, Column, Row, Word, promise, variants
+from tests.scenario.matrix.table import COLUMNS, ROWS, Column, Row, Word, promise, row_named, variants
 
 _SHORT_SEED = 31
 _LONG = ("shutdown", "exit", "fork")
@@ -30,8 +30,10 @@ def jobs_of(rows: Sequence[str] | None = None, columns: Sequence[str] | None = N
 
 
 def sample(jobs: Sequence[Job], count: int, brokers: Sequence[str], seed: int) -> list[Job]:
-    """``count`` of the cells, drawn by ``seed``, each with one of the brokers in turn."""
-    pool = list(jobs)
+    """``count`` of the cells, drawn by ``seed``, each with one of the brokers in turn. Lite topics are left out:
+    ``tests.conformance.lite.client`` plays them at official brokers.
+    """
+    pool = [job for job in jobs if not row_named(job.row).has_lite_topics]
     random.Random(seed).shuffle(pool)
     drawn = [job for job in pool if all(job.column not in EXCLUDED[broker] for broker in brokers)][:count]
     chosen = [replace(job, broker=brokers[n % len(brokers)], number=n) for n, job in enumerate(drawn)]

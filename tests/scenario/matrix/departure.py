@@ -39,7 +39,7 @@ async def in_process(cell: Cell, how: str) -> None:
 def _start(cell: Cell, how: str) -> subprocess.Popen[str]:
     world = cell.world
     facts = {"topic": world.topic, "group": world.group, "namesrv": world.namesrv, "broker": world.broker_name}
-    facts |= {"queues": world.queues, "home": str(world.home), "member": "a"}
+    facts |= {"queues": world.queues, "home": str(world.home), "member": "a", "lite_topics": world.lite_topics}
     cell.ledger.joined("a")
     return subprocess.Popen(
         [sys.executable, "-m", "tests.scenario.matrix.leaver", cell.row.name, how, json.dumps(facts)],

@@ -14,6 +14,7 @@ from tests.scenario.matrix.desk import Act, Member, PlannedError
 from tests.scenario.matrix.table import LISTENERS, Use
 from tests.scenario.matrix.world import OTHER_SECRET, SECRET
 
+from rucola import LiteOffset
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, RucolaError
 
@@ -112,6 +113,8 @@ async def call(cell: Cell) -> None:
     await asyncio.sleep(2.0)
     if cell.variant.startswith("seek"):
         cell.ledger.excuse(list(cell.ledger.sends), "the application sought")
+    elif cell.variant == "unsubscribe_lite":
+        await cell.call(member, "subscribe_lite", cell.world.lite_topics)
     elif cell.variant == "unsubscribe" and cell.row.assigned:
         await cell.call(member, "assign", cell.world.message_queues())
     elif cell.variant == "unsubscribe":
@@ -325,16 +328,22 @@ async def seek_back(cell: Cell) -> None:
     member = await cell.begin()
     await _all_done(cell)
     cell.ledger.want_again(cell.ledger.acknowledged())
-    for queue in cell.world.message_queues():
-        await cell.call(member, "seek_to_begin", queue)
+    if cell.row.has_lite_topics:
+        await cell.call(member, "subscribe_lite", cell.world.lite_topics, LiteOffset.MIN)
+    else:
+        for queue in cell.world.message_queues():
+            await cell.call(member, "seek_to_begin", queue)
     await cell.more(8)
 
 
 async def seek_forward(cell: Cell) -> None:
     member = await cell.begin(16, 16)
     await cell.desk.reached(AT)
-    for queue in cell.world.message_queues():
-        await cell.call(member, "seek_to_end", queue)
+    if cell.row.has_lite_topics:
+        await cell.call(member, "subscribe_lite", cell.world.lite_topics, LiteOffset.MAX)
+    else:
+        for queue in cell.world.message_queues():
+            await cell.call(member, "seek_to_end", queue)
     cell.ledger.excuse(list(cell.ledger.sends), "sought")
     await cell.more(8)
 
@@ -343,10 +352,13 @@ async def resubscribe(cell: Cell) -> None:
     member = await cell.begin()
     await cell.desk.reached(AT)
     cell.desk.may_raise = True  # a SimpleConsumer without subscription cannot receive
-    await cell.call(member, "unsubscribe", cell.world.topic)
+    lite = cell.row.has_lite_topics
+    await cell.call(
+        member, *(("unsubscribe_lite", cell.world.lite_topics) if lite else ("unsubscribe", cell.world.topic))
+    )
     await cell.more(8)
     await asyncio.sleep(30.0)
-    await cell.call(member, "subscribe", cell.world.topic)
+    await cell.call(member, *(("subscribe_lite", cell.world.lite_topics) if lite else ("subscribe", cell.world.topic)))
     await cell.more(8)
 
 
@@ -420,7 +432,7 @@ def _use_from_second_loop(cell: Cell, member: Member, outcome: Future[Any]) -> N
     }
 
     async def use() -> None:
-        found = calls[cell.row.use]()
+        found = consumer.subscribe_lite("other") if cell.row.has_lite_topics else calls[cell.row.use]()
         if asyncio.iscoroutine(found):
             await asyncio.wait_for(found, _REAL_S)
 

@@ -52,6 +52,8 @@ class Hands:
             consumer.register_message_listener(self._listens)
         if row.assigned:
             await consumer.assign(self.desk.world.message_queues())
+        elif row.has_lite_topics:
+            await consumer.subscribe_lite(self.desk.world.lite_topics)
         elif row.use is not Use.PULL:
             await consumer.subscribe(self.desk.world.topic)
         if self.member.abandons:

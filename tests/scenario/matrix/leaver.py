@@ -52,6 +52,7 @@ class _World:
         self.topic, self.group, self.namesrv = facts["topic"], facts["group"], facts["namesrv"]
         self.broker_name, self.queues, self.home = facts["broker"], facts["queues"], Path(facts["home"])
         self.guarded = False
+        self.lite_topics = facts["lite_topics"]
         self._number = 0
 
     def message_queues(self) -> list[MessageQueue]:

@@ -12,6 +12,7 @@ from tests.scenario.matrix.world import account_options
 
 from rucola import (
     ConsumeFromWhere,
+    LiteConsumerConfig,
     LitePullConsumerConfig,
     MessageModel,
     ProducerConfig,
@@ -39,6 +40,9 @@ def make_consumer(client: ModuleType, desk: Desk, member: Member) -> Any:
     if row.is_lite:
         options |= {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
         return client.LitePullConsumer(world.group, world.namesrv, LitePullConsumerConfig(**options))
+    if row.has_lite_topics:
+        options |= {"invisible_duration_ms": INVISIBLE_MS, "await_termination_ms": desk.await_termination_ms}
+        return client.LiteConsumer(world.group, world.namesrv, world.topic, LiteConsumerConfig(**options))
     if row.use is Use.PULL:
         return client.PullConsumer(world.group, world.namesrv, PullConsumerConfig(**options))
     options |= {"invisible_duration_ms": INVISIBLE_MS, "await_duration_ms": 5_000}

@@ -95,6 +95,11 @@ class Row:
         return self.client == "LitePullConsumer"
 
     @property
+    def has_lite_topics(self) -> bool:
+        """Whether the row reads lite topics. They stand in for the queues of the other rows."""
+        return self.client == "LiteConsumer"
+
+    @property
     def shares(self) -> bool:
         """Whether the members of a group share the queues."""
         return not (self.broadcasting or self.assigned or self.use is Use.PULL or self.is_producer)
@@ -153,6 +158,11 @@ _ASYNC_ROWS = (
     Row("simple_receive", "simple, receive", "SimpleConsumer", Use.RECEIVE, Word.ONCE, wait_s=60.0,
         java="gRPC instead of the remoting protocol"),
     Row("simple_loop", "simple, loop", "SimpleConsumer", Use.LOOP, Word.ONCE, wait_s=60.0, java=_NO_LOOP),
+    Row("sessions_listener", "lite topics, coroutine function as listener", "LiteConsumer", Use.LISTENER, Word.ORDER,
+        wait_s=60.0, java="gRPC instead of the remoting protocol"),
+    Row("sessions_plain_listener", "lite topics, plain function as listener", "LiteConsumer", Use.PLAIN_LISTENER,
+        Word.ORDER, wait_s=60.0, java="gRPC instead of the remoting protocol"),
+    Row("sessions_loop", "lite topics, loop", "LiteConsumer", Use.LOOP, Word.ORDER, wait_s=60.0, java=_NO_LOOP),
     Row("pull", "pull", "PullConsumer", Use.PULL, Word.ORDER),
     Row("send", "send", "Producer", Use.SEND, Word.ONCE),
     Row("submit", "submit", "Producer", Use.SEND, Word.ONCE),
@@ -303,6 +313,10 @@ CASES: tuple[Case, ...] = (
                "a SimpleConsumer has no such method"),
     Case(lambda row: row.is_push, ("seek_back", "seek_forward"), Word.NONE, "a PushConsumer has no such method"),
     Case(lambda row: row.assigned, ("resubscribe",), Word.NONE, "queues are assigned, not topics subscribed"),
+    Case(lambda row: row.has_lite_topics, ("pause",), Word.NONE, "a LiteConsumer has no such method"),
+    Case(lambda row: row.has_lite_topics, ("queue_count",), Word.NONE, "a lite topic is one queue"),
+    Case(lambda row: row.has_lite_topics, ("reset_back", "reset_forward"), Word.NONE,
+               "the offsets of lite topics are set by `subscribe_lite`"),
     # producers
     Case(_all("oneway"), ("broker_restart", "broker_killed", "permission", "secret", "shutdown", "cancel",
                                 "process_killed", "exit", "queue_count"), Word.SKIP, "a loss is not noticed"),

@@ -14,6 +14,7 @@ from tests.scenario.matrix.ledger import Ledger
 from rucola import Message, MessageExt, MessageQueue, Producer, ProducerConfig
 from rucola.client.admin import AdminClient
 from rucola.client.config import ClientConfig
+from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import RucolaError
 from rucola.namesrv import NameServer, NamesrvConfig
@@ -41,6 +42,8 @@ OPTIONS = {
     "autoCreateSubscriptionGroup": "true",
 }
 """Options of the broker."""
+LITE_OPTIONS = {"enableLmq": "true", "enableMultiDispatch": "true"}
+"""Further options of a broker that has lite topics."""
 SENDING = {"send_msg_timeout_ms": 3_000, "retry_times_when_send_failed": 0}
 
 
@@ -50,6 +53,7 @@ class World:
     Args:
         clock: the loop's time in seconds.
         guarded: whether the broker asks for an account.
+        lite: whether the topic is the parent of lite topics, to which the messages go in turn.
 
     Attributes:
         ledger: where sends are recorded.
@@ -62,8 +66,9 @@ class World:
     visible_s = 130.0
     commits_again = False
 
-    def __init__(self, clock: Callable[[], float], guarded: bool = False) -> None:
+    def __init__(self, clock: Callable[[], float], guarded: bool = False, lite: bool = False) -> None:
         self.clock = clock
+        self.lite = lite
         self.ledger = Ledger(clock)
         self.guarded = guarded
         self.home = Path(tempfile.mkdtemp(prefix="rucola-matrix-"))
@@ -88,7 +93,7 @@ class World:
 
     async def open_servers(self) -> None:
         """Starts name server and broker."""
-        options = dict(OPTIONS)
+        options = OPTIONS | (LITE_OPTIONS if self.lite else {})
         if self.guarded:
             options |= {"aclEnable": "true", "rocketmqHome": str(self.home)}
             self.set_secret(SECRET)
@@ -123,6 +128,11 @@ class World:
         return [MessageQueue(self.topic, self.broker_name, number) for number in range(self.queues)]
 
     @property
+    def lite_topics(self) -> list[str]:
+        """The lite topics of the parent."""
+        return [lite_topic(number) for number in range(QUEUES)]
+
+    @property
     def cluster(self) -> str:
         """Name of the broker's cluster."""
         return self.servers._config.broker_cluster_name
@@ -145,8 +155,9 @@ class World:
         return MessageQueue(self.topic, self.broker_name, int(value.partition(".")[2]) % self.queues)
 
     def queue_name(self, value: str, queue_id: int) -> str:
-        """A queue's name in the ledger. A topic that was created again has new queues."""
-        return f"{self.topic}.{value.partition('.')[0]}.{queue_id}"
+        """The name of a queue, or lite topic, in the ledger. A topic that was created again has new queues."""
+        epoch, _, number = value.partition(".")
+        return f"{self.topic}.{epoch}.{int(number) % QUEUES if self.lite else queue_id}"
 
     async def send(self, count: int) -> list[str]:
         """Sends messages to the queues in turn; returns their values."""
@@ -158,7 +169,9 @@ class World:
         queue = self.queue_for(value)
         began, outcome, offset = self.ledger.clock(), Outcome.UNKNOWN, None
         try:
-            offset = (await self.producer.send(Message(self.topic, value.encode()), queue)).queue_offset
+            name = lite_topic(int(value.partition(".")[2]) % QUEUES) if self.lite else None
+            message = Message(self.topic, value.encode(), lite_topic=name)
+            offset = (await self.producer.send(message, None if self.lite else queue)).queue_offset
             outcome = Outcome.OK
         except RucolaError:
             pass
@@ -182,9 +195,12 @@ class World:
 
     async def set_queues(self, count: int, perm: int = 6) -> None:
         """Creates the topic, or changes the number of its queues and its permissions."""
-        self.queues = count
+        self.queues = count = 1 if self.lite else count  # the parent's offsets then tell the order of its lite topics
         config = TopicConfig(self.topic, count, count, perm=perm)
-        await self.admin.api.change_topic(self.broker, config, "")
+        await self.admin.api.change_topic(self.broker, config, "+message.type=LITE" if self.lite else "")
+        if self.lite:
+            group = SubscriptionGroupConfig(self.group, attributes={"+lite.bind.topic": self.topic})
+            await self.admin.api.change_group(self.broker, group)
 
     async def recreate_topic(self, pause_s: float) -> None:
         """Deletes the topic and creates it again."""
@@ -250,6 +266,11 @@ def quiet_watch() -> Iterator[None]:
         yield
     finally:
         loop_watch.PERIOD_S = before
+
+
+def lite_topic(number: int) -> str:
+    """The name of a lite topic."""
+    return f"session-{number}"
 
 
 def account_options(guarded: bool) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -794,6 +795,38 @@ def test_after_an_error_the_end_waits_for_no_listener():
                     raise ValueError("no")
             assert asyncio.get_running_loop().time() - began < 20
             assert broker.log == [("suspend", "a", 0, 50)]
+
+    run_stepped(scene())
+
+
+def test_after_an_error_the_end_waits_for_the_thread_of_a_plain_listener():
+    """Nobody can stop it: if its message were returned, two consumers would handle it at once."""
+
+    async def scene() -> None:
+        begun, gate = threading.Event(), threading.Event()
+
+        def listen(_message: Any) -> None:
+            begun.set()
+            gate.wait()
+
+        async with LiteBroker() as broker:
+            consumer = lite_consumer(broker)
+            consumer.register_message_listener(listen)
+
+            async def fail() -> None:
+                async with consumer:
+                    broker.send("a", b"a0", b"a1")
+                    await consumer.subscribe_lite("a")
+                    await broker.until(begun.is_set)
+                    raise LookupError
+
+            failing = asyncio.ensure_future(fail())
+            await broker.until(lambda: broker.changes[-1:] == [(NONE, [], None)])
+            assert not failing.done()
+            gate.set()
+            with pytest.raises(LookupError):
+                await failing
+            assert sorted(broker.log) == [("ack", "a", 0), ("suspend", "a", 1, 50)]
 
     run_stepped(scene())
 
