@@ -18,6 +18,7 @@ KERNELS = [
     "rucola.formats._index_cy",
     "rucola.formats._lite_cy",
     "rucola.formats._lite_rows_cy",
+    "rucola.formats._lite_send_cy",
     "rucola.formats._message_cy",
     "rucola.formats._queue_cy",
     "rucola.formats._send_cy",

@@ -30,9 +30,10 @@ from bench.samples import (
 )
 from rucola.arrow.json_columns import Checker, Outcome
 from rucola.arrow.json_shape import BOOLEAN, DOUBLE, LONG, STRING, object_of
-from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.common.columns import ROW_WIDTH, FrameColumn, RecordColumn, new_table
 from rucola.common.message_queue import MessageQueue
 from rucola.formats._message_cy import walk_records
+from rucola.formats._send_cy import inspect_rows
 from rucola.formats.checksum import crc32
 from rucola.formats.column_plan import PlanKind, Planned, new_plan
 from rucola.formats.lite import QUEUE_OFFSET_MAX, LiteUnit, encode_unit
@@ -230,6 +231,26 @@ def _find_lite(module: ModuleType) -> Callable[[], object]:
     return work
 
 
+def _write_lite_rows(module: ModuleType) -> Callable[[], object]:
+    """Prepares messages of lite topics."""
+    properties = b"UNIQ_KEY\x01AC1400023F5818B4AAC24E7D0A1B0000\x02__LITE_TOPIC\x01session-000042\x02WAIT\x01true\x02"
+    source, table, rows = bytearray(256) + properties, new_table(COUNT), new_table(COUNT)
+    for row in range(0, len(table), ROW_WIDTH):
+        table[row + FrameColumn.BODY_LEN] = 256
+        table[row + FrameColumn.PROPERTIES_POS] = 256
+        table[row + FrameColumn.PROPERTIES_LEN] = len(properties)
+    inspect_rows(source, table, 0, COUNT, BODY_BYTES_MAX, QUEUES)
+    head, between = b"INNER_MULTI_DISPATCH\x01%LMQ%$agents$", b"\x02INNER_MULTI_QUEUE_OFFSET\x01"
+    added, places, pairs = len(head) + len(between), array("q", bytes(16 * COUNT)), array("q", bytes(64))
+    target, offsets = bytearray(COUNT * (len(source) + added + 100)), array("q", bytes(8 * COUNT))
+
+    def work() -> None:
+        assert module.find_plain_lite(source, table, 0, COUNT, True, added, places, pairs) == COUNT
+        assert module.write_lite_rows(source, table, 0, COUNT, head, between, places, offsets, target, rows) > 0
+
+    return work
+
+
 def _next_light(module: ModuleType) -> Callable[[], object]:
     """Finds no record of a light queue among ordinary ones."""
     properties = b"UNIQ_KEY\x01AC1400023F5818B4AAC24E7D0A1B0000\x02KEYS\x01order-1\x02TAGS\x01TagA\x02WAIT\x01true\x02"
@@ -403,6 +424,7 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._lite_cy", "apply_units", _apply_units),
     ("rucola.formats._lite_rows_cy", "find_lite", _find_lite),
     ("rucola.formats._lite_rows_cy", "next_light", _next_light),
+    ("rucola.formats._lite_send_cy", "write_lite_rows", _write_lite_rows),
     ("rucola.formats._columns_cy", "gather", _gather),
     ("rucola.formats._columns_cy", "properties_json", _properties_json),
     ("rucola.formats._columns_cy", "fill", _fill),

@@ -51,6 +51,10 @@ class Lockstep:
         self._socket.sendall(request.encode())
         return self._received().command(0)
 
+    def close(self) -> None:
+        """Closes the connection."""
+        self._socket.close()
+
     def begin(self) -> None:
         """Forgets the results of an earlier round."""
         self.latencies_ns = array("q")

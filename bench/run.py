@@ -32,6 +32,7 @@ from bench import (
     http2,
     idle,
     kernels,
+    lite,
     memory,
     receive,
     replication,
@@ -98,6 +99,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "grpc-python": grpc_proxy.measure_python,
     "grpc-beside": grpc_proxy.measure_beside,
     "fixture": fixture.measure,
+    "lite": lite.measure,
     "memory": memory.measure,
     "queues": memory.measure_queues,
 }

@@ -47,7 +47,7 @@ BUDGETS = {
     "docs/modules.md": 4900,
     "docs/observability.md": 350,
     "docs/operations.md": 1880,
-    "docs/performance.md": 2220,
+    "docs/performance.md": 2280,
     "docs/recovery.md": 1300,
     "docs/replay.md": 700,
     "docs/replica.md": 2290,

@@ -17,7 +17,9 @@ from tests.kernels import COMPILED, FORMS, KERNELS, kernel
 from rucola.broker.property_gate import KEYS_MAX
 from rucola.common import columns, kernel_bytes, kernel_columns, kernel_records, kernel_text
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
+from rucola.common.lite_topics import LITE_TOPIC_CHARACTERS_MAX
 from rucola.common.message_const import PROPERTY_SEPARATOR
+from rucola.common.numbers import INT64_MAX
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.formats import column_plan, consume_queue, index_file, kernel_plan, lite, message, properties, timer
 from rucola.http2 import columns as http2_columns
@@ -129,6 +131,9 @@ OTHERS = {
     "LITE_HEAD_BYTES": len("%LMQ%$"),
     "LIGHT_NAME_BYTES_MAX": 255,
     "OFFSET_DIGITS_MAX": len(str(lite.QUEUE_OFFSET_MAX)),
+    "LITE_NAME_BYTES_MAX": LITE_TOPIC_CHARACTERS_MAX,
+    "OFFSET_BYTES_MAX": len(str(INT64_MAX)),
+    "ENDS_BYTES": 2,
     "KEYS_PLAIN_BYTES": 2 * KEYS_MAX - 1,
 }
 

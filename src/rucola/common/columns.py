@@ -94,6 +94,7 @@ class SendTrait(IntEnum):
     OTHER_QUEUE = 16  # The queue id is negative, or the topic has no such queue.
     TRANSACTION = 32  # sysFlag marks the message as part of a transaction, or as a record that holds a batch.
     PRIORITY = 64  # The message has a priority. In a batch it has no effect.
+    LITE = 128  # The message names a lite topic.
 
 
 class RecordColumn(IntEnum):

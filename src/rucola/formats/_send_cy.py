@@ -85,8 +85,8 @@ def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, 
 @cython.cfunc
 def _trait(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
     """The trait that follows from a property of this name: SPECIAL if the broker acts on it, drops or refuses it
-    (DELAY, TRAN_MSG, and all that are not KEPT in ``common.system_properties``), PRIORITY, or 0. Four bytes are too
-    short for all of these, so KEYS and TAGS cost one comparison.
+    (DELAY, TRAN_MSG, and all that are not KEPT in ``common.system_properties``), PRIORITY, LITE, or 0. Four bytes are
+    too short for all of these, so KEYS and TAGS cost one comparison.
     """
     if size < 5:
         return 0
@@ -122,10 +122,10 @@ def _trait(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, si
     elif first == 95:  # _
         if size == 18 and starts(source, start, b"_SYS_MSG_PRIORITY_"):
             return TRAIT_PRIORITY
-        special = (
-            (size == 8 and starts(source, start, b"__CRC32#"))
-            or (size == 12 and starts(source, start, b"__LITE_TOPIC"))
-            or (size == 15 and starts(source, start, b"__RUCOLA_SENDER"))
+        if size == 12 and starts(source, start, b"__LITE_TOPIC"):
+            return TRAIT_LITE
+        special = (size == 8 and starts(source, start, b"__CRC32#")) or (
+            size == 15 and starts(source, start, b"__RUCOLA_SENDER")
         )
     return TRAIT_SPECIAL if special else 0
 

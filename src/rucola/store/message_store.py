@@ -14,6 +14,8 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
+from rucola.common.columns import ROW_WIDTH
+from rucola.common.kernel_columns import FRAME_PHYSICAL_OFFSET
 from rucola.common.message import StoreMessage
 from rucola.common.numbers import INT64_MAX
 from rucola.errors import DiskError, DiskFullError, ResourceError, StoreError
@@ -47,7 +49,6 @@ from rucola.store.recovery.watermark import Watermark
 from rucola.store.results import (
     Boundary,
     GetMessageResult,
-    LightPlace,
     PutMessageResult,
     PutMessageStatus,
     QueryMessageResult,
@@ -269,13 +270,20 @@ class MessageStore:
         """Appends one copy; see ``put_copies``."""
         return self.put_copies([message])[0]
 
-    def append_lite(self, run: RowRun, topic: bytes, born_host: bytes, light: LightPlace) -> PutMessageStatus:
-        """Appends the only row of ``run``, as ``append_rows`` does. Its properties have the light queue of a lite
-        topic, and ``LiteTopics.next_offset`` of it.
+    def append_lite(
+        self, run: RowRun, topic: bytes, born_host: bytes, names: Sequence[bytes], queue_offsets: Sequence[int]
+    ) -> PutMessageStatus:
+        """Appends rows, as ``append_rows`` does. Their properties have the light queues of lite topics, and
+        ``LiteTopics.next_offsets`` of them.
+
+        Args:
+            names: the lite topic ``<parent>$<lite>`` of each row.
+            queue_offsets: the offset of each row in its lite topic.
         """
         status = self._appender.append_rows(run, topic, born_host)
-        if status is PutMessageStatus.PUT_OK and self._lite is not None:
-            self._lite.appended_at(light)
+        if self._lite is not None:
+            begin, end = run.first * ROW_WIDTH + FRAME_PHYSICAL_OFFSET, run.last * ROW_WIDTH
+            self._lite.appended_at(names, queue_offsets, run.table[begin:end:ROW_WIDTH])
         return status
 
     def put_copies(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:

@@ -51,6 +51,9 @@ def inspect(send: ModuleType, properties: bytes, body: bytes = b"body") -> tuple
         (b"UNIQ_KEY\x01u\x02KEYS\x01" + b"k" * 2047 + b"\x02", 0),
         (b"UNIQ_KEY\x01u\x02KEYS\x01" + b"k" * 2048 + b"\x02", SendTrait.SPECIAL),
         (b"UNIQ_KEY\x01u\x02KEYS\x01" + b"k" * 2048, SendTrait.SPECIAL),
+        (b"UNIQ_KEY\x01u\x02__LITE_TOPIC\x01s\x02", SendTrait.LITE),
+        (b"UNIQ_KEY\x01u\x02__LITE_TOPIC\x01s\x02DELAY\x011", SendTrait.LITE | SendTrait.SPECIAL),
+        (b"UNIQ_KEY\x01u\x02__LITE_TOPID\x01s\x02", 0),
         (b"UNIQ_KEY\x01u\x02KEYX\x01" + b"k" * 2048 + b"\x02TAGS\x01" + b"k" * 2048, 0),
         *(
             (b"UNIQ_KEY\x01u\x02" + name + b"\x011\x02", SendTrait.SPECIAL)

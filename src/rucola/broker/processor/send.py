@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from rucola.broker.checked_topics import CheckedTopic
 from rucola.broker.flush_waiters import Confirmation
-from rucola.broker.lite.sending import refuse_in_batch
+from rucola.broker.lite.sending import LiteRows, refuse_in_batch
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
@@ -28,6 +28,7 @@ from rucola.common.key_builder import is_retry_topic
 from rucola.common.message_const import KEY_SEPARATOR, KEYS
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import BrokerError
+from rucola.formats.light_queue import lite_name
 from rucola.formats.message import expand_batch, inspect_rows
 from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import ResponseCode
@@ -47,13 +48,14 @@ _UNIQ_KEY_LEN = int(FrameColumn.UNIQ_KEY_LEN)
 _TOGETHER = AppendOptions(suffix=b"", together=True)
 _NO_WAIT = int(SendTrait.NO_WAIT)
 _ILLEGAL = int(SendTrait.ILLEGAL)
-_SPECIAL = int(SendTrait.SPECIAL)
+_LITE = int(SendTrait.LITE)
+_SPECIAL = int(SendTrait.SPECIAL | SendTrait.LITE)
 _BODY_LEN = int(FrameColumn.BODY_LEN)
 _MULTI_TAGS = int(MessageSysFlag.MULTI_TAGS)
 _BROKERS_FLAGS = TRANSACTION_MASK | int(MessageSysFlag.INNER_BATCH)
 """Flags that only brokers set; a topic of batches has the second one."""
 _KEYS = re.compile(rb"(?:^|\x02)" + KEYS.encode() + rb"\x01([^\x02]*)")
-_UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL | SendTrait.PRIORITY)
+_UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.ILLEGAL | SendTrait.PRIORITY) | _SPECIAL
 _BATCH_MEMBER_BYTES_MIN = 22
 _SLOW_ROWS = 16
 """Largest number of rows that one call of ``process_run`` processes one by one; each takes 20 to 100 µs."""
@@ -124,6 +126,10 @@ class SendMessageProcessor:
         if is_fast and (self._refuses is None or not self._refuses()):
             self._append(channel, run, topic, wait=True)
             return last
+        if traits & _LITE and topic.plain and (self._refuses is None or not self._refuses()):
+            stored = self._append_lite_rows(channel, run, topic)
+            if stored > first:
+                return stored
         began_s = self._monotonic()
         last = min(last, first + _SLOW_ROWS)
         for row in range(first, last):
@@ -320,7 +326,8 @@ class SendMessageProcessor:
         if light is None:
             self._append(channel, run, topic, not traits & _NO_WAIT, detour)
         else:
-            self._append_lite(channel, run, topic, not traits & _NO_WAIT, light)
+            place = array("q", (light.queue_offset,))
+            self._append_lite(channel, LiteRows(run, [lite_name(light.queue)], place), topic, not traits & _NO_WAIT)
 
     def _append_inner_batch(
         self,
@@ -359,10 +366,7 @@ class SendMessageProcessor:
             status = self._store.append_rows(run, detour.topic, channel.host, AS_THEY_ARE)
             table[first * ROW_WIDTH + _QUEUE_ID] = detour.asked_queue_id
         if status is not PutMessageStatus.PUT_OK:
-            refusal = self._refusal(status)
-            while done > first and table[(done - 1) * ROW_WIDTH + _PHYSICAL_OFFSET] == -1:
-                done -= 1
-                self._responses.refuse(channel, table, done, refusal)
+            done = self._refuse_last(channel, table, first, done, status)
         if done > first:
             if detour is not None and detour.recall_handle:
                 answers: bytes | bytearray = self._responses.encode_recallable(
@@ -372,14 +376,33 @@ class SendMessageProcessor:
                 answers = self._responses.encode(source, table, first, done)
             self._deliver(channel, answers, _end_of(table, done - 1), wait, topic)
 
-    def _append_lite(self, channel: Channel, run: RowRun, topic: CheckedTopic, wait: bool, light: LightPlace) -> None:
-        """Stores a row that belongs to a lite topic, and answers it."""
-        source, _, table, row, _ = run
-        status = self._store.append_lite(run, topic.name, channel.host, light)
+    def _append_lite_rows(self, channel: Channel, run: RowRun, topic: CheckedTopic) -> int:
+        """Stores and answers the first rows that belong to lite topics and need nothing else; returns the row after
+        them.
+        """
+        rows = self._rewriter.lite.address_rows(run, topic.config, no_wait=self._confirmation is None)
+        if rows is None:
+            return run.first
+        self._append_lite(channel, rows, topic, wait=True)
+        return run.first + rows.run.last
+
+    def _append_lite(self, channel: Channel, rows: LiteRows, topic: CheckedTopic, wait: bool) -> None:
+        """Stores rows that belong to lite topics, and answers them."""
+        source, _, table, first, done = rows.run
+        status = self._store.append_lite(rows.run, topic.name, channel.host, rows.names, rows.queue_offsets)
         if status is not PutMessageStatus.PUT_OK:
-            self._responses.refuse(channel, table, row, self._refusal(status))
-            return
-        self._deliver(channel, self._responses.encode(source, table, row, row + 1), _end_of(table, row), wait, topic)
+            done = self._refuse_last(channel, table, first, done, status)
+        if done > first:
+            answers = self._responses.encode(source, table, first, done)
+            self._deliver(channel, answers, _end_of(table, done - 1), wait, topic)
+
+    def _refuse_last(self, channel: Channel, table: array[int], first: int, last: int, status: PutMessageStatus) -> int:
+        """Refuses the last rows, which were not stored; returns the row after those that were."""
+        refusal = self._refusal(status)
+        while last > first and table[(last - 1) * ROW_WIDTH + _PHYSICAL_OFFSET] == -1:
+            last -= 1
+            self._responses.refuse(channel, table, last, refusal)
+        return last
 
     def _deliver(self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool, topic: CheckedTopic) -> None:
         if not answers:

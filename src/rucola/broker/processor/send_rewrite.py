@@ -101,6 +101,9 @@ def row_of_command(command: RemotingCommand) -> RowRun:
 class Rewriter:
     """Rewrites messages that are not stored as they came.
 
+    Attributes:
+        lite: handles messages that name a lite topic.
+
     Args:
         broker_properties: properties that the broker stores with every message.
         unique_id: creates a UNIQ_KEY.
@@ -109,7 +112,6 @@ class Rewriter:
         host: the broker's IP address, for the error that refuses transactional messages.
         timer: handles messages that name a delivery time.
         sender: returns the mark of the account whose requests are being served; empty without accounts.
-        lite: handles messages that name a lite topic.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class Rewriter:
         lite: LiteSends,
     ) -> None:
         self._sender = sender
-        self._lite = lite
+        self.lite = lite
         self._broker_properties = decode_properties(broker_properties)
         self._unique_id = unique_id
         self._level_max = level_max
@@ -157,7 +159,7 @@ class Rewriter:
         if UNIQ_KEY not in properties:
             properties[UNIQ_KEY] = self._unique_id()
         made = table[base : base + ROW_WIDTH]
-        light = self._lite.address(config, properties) if LITE_TOPIC in properties else None
+        light = self.lite.address(config, properties) if LITE_TOPIC in properties else None
         if PRIORITY in properties:
             _apply_priority(made, properties, config.write_queue_nums)
         detour = self._send_on_detour(str(topic, "utf-8", "replace"), made, properties)

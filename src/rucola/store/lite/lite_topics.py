@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rucola.common.numbers import INT64_MAX
@@ -28,7 +28,6 @@ from rucola.store.lite.lite_table import LiteColumns, LiteSyncedFile, TableHead,
 from rucola.store.lite.lite_units import LiteUnits
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.results import LightPlace
 
 DIRECTORY = "rucola-lite"
 _UNITS_BETWEEN_TABLES_MIN = 4096
@@ -127,9 +126,33 @@ class LiteTopics:
         """Notes that a message with ``next_offset`` was appended; its unit follows later."""
         self._ahead[lite_name(topic)] = self.next_offset(topic) + 1
 
-    def appended_at(self, place: LightPlace) -> None:
-        """Does the same for a message whose place is known to be the next one."""
-        self._ahead[lite_name(place.queue)] = place.queue_offset + 1
+    def next_offsets(self, names: list[bytes]) -> array[int]:
+        """Returns the offsets that messages of the lite topics ``<parent>$<lite>`` get, one after the other."""
+        find, ahead, nexts = self.names.find, self._ahead, self.columns.nexts
+        given: dict[bytes, int] = {}
+        offsets = array("q")
+        for name in names:
+            offset = given.get(name)
+            if offset is None:
+                offset = ahead.get(name)
+                if offset is None:
+                    name_id = find(name)
+                    offset = 0 if name_id < 0 else nexts[name_id]
+            offsets.append(offset)
+            given[name] = offset + 1
+        return offsets
+
+    def appended_at(self, names: Sequence[bytes], queue_offsets: Sequence[int], places: Sequence[int]) -> None:
+        """Does what ``appended`` does for messages of the lite topics ``<parent>$<lite>``, whose offsets are those of
+        ``next_offsets``.
+
+        Args:
+            places: their physical offsets; -1 for a message that was not stored.
+        """
+        ahead = self._ahead
+        for name, queue_offset, place in zip(names, queue_offsets, places, strict=True):
+            if place >= 0:
+                ahead[name] = queue_offset + 1
 
     def raise_next(self, name: bytes, next_offset: int) -> None:
         """Raises the next offset of a lite topic to at least ``next_offset``. Without messages of its own, the topic

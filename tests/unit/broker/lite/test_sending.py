@@ -9,11 +9,17 @@ import pytest
 from tests.brokers import properties_text
 from tests.unit.broker.lite.lite_broker import GROUP, PARENT, LiteBroker
 
+from rucola.broker.lite.sending import LiteSends
+from rucola.broker.retry_owner import records_of
 from rucola.common.topic_config import MESSAGE_TYPE, TopicConfig
+from rucola.errors import BrokerError
 from rucola.formats.message import decode_messages
 from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
-from rucola.store.results import GetMessageStatus
+from rucola.store.log.commit_log import CommitLog
+from rucola.store.results import GetMessageStatus, PutMessageStatus
+from rucola.store.row_run import RowRun
 
 ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
@@ -61,6 +67,87 @@ def test_many_requests_of_one_read_get_dense_offsets(broker: LiteBroker) -> None
         assert broker.range(f"s{lite}") == (0, 30)
     broker.kill()
     assert broker.send_lite("s0").code == 0 and broker.range("s0") == (0, 31)
+
+
+def send_together(broker: LiteBroker, texts: list[str]) -> list[int]:
+    """Sends messages with these properties in one read; returns the codes of the answers."""
+    frames = []
+    for number, text in enumerate(texts, 1000):
+        header = SendMessageRequestHeaderV2("pg", PARENT, "TBW102", 1, number % 4, 0, 1, 0, text)
+        code = RequestCode.SEND_MESSAGE_V2
+        frames.append(RemotingCommand(code, number, ext_fields=header.to_ext_fields(), body=b"%d" % number).encode())
+    broker.connection.receive(b"".join(frames))
+    broker.passes(100)
+    return [broker.connection.answers[number].code for number in range(1000, 1000 + len(texts))]
+
+
+def stored(broker: LiteBroker) -> list[bytes]:
+    """All records of the parent, queue by queue."""
+    broker.broker.store.dispatch()
+    results = [broker.broker.store.get_message(PARENT.encode(), queue, 0, 32, 1 << 20) for queue in range(4)]
+    return [bytes(record) for result in results for view in result.views for record in records_of(view)]
+
+
+MIXED = [
+    properties_text(**{"UNIQ_KEY": f"U{number}", "WAIT": "true", "__LITE_TOPIC": f"s{number % 3}"} | more)
+    for number, more in enumerate([{}, {}, {}, {"own": "ü"}, {}, {"WAIT": "false"}, {}, {"TRACE_ON": "x"}, {}])
+]
+
+
+@pytest.mark.parametrize("end", ["\x02", ""])
+def test_a_read_is_stored_as_its_requests_one_by_one(
+    broker: LiteBroker, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    texts = [text.rstrip("\x02") + end for text in MIXED]
+    assert send_together(broker, texts) == [0] * len(texts)
+    one_by_one = LiteBroker()
+    monkeypatch.setattr(LiteSends, "address_rows", lambda *_arguments, **_options: None)
+    assert send_together(one_by_one, texts) == [0] * len(texts)
+    assert len(stored(broker)) == len(texts)
+    assert stored(broker) == stored(one_by_one)
+    assert [broker.range(f"s{lite}") for lite in range(3)] == [(0, 3)] * 3
+    broker.kill()
+    assert broker.send_lite("s0").code == 0 and broker.range("s0") == (0, 4)
+
+
+def test_a_refused_message_in_a_read_costs_only_itself(broker: LiteBroker) -> None:
+    texts = [properties_text(UNIQ_KEY="U", __LITE_TOPIC=lite) for lite in ("a", "a", "a/b", "a", "b")]
+    assert send_together(broker, texts) == [0, 0, ILLEGAL, 0, 0]
+    assert (broker.range("a"), broker.range("b")) == ((0, 3), (0, 1))
+
+
+def test_messages_that_the_store_refuses_take_no_offset(broker: LiteBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [properties_text(UNIQ_KEY="U", __LITE_TOPIC="a") for _ in range(4)]
+    send_together(broker, [properties_text(UNIQ_KEY="U", __LITE_TOPIC="other") for _ in range(4)])
+    append = CommitLog.append_rows
+
+    def append_two(self: CommitLog, run: RowRun, *arguments: Any) -> int:
+        self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        return append(self, run._replace(last=2), *arguments) if run.first == 0 and run.last > 2 else run.first
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "append_rows", append_two)
+        codes = send_together(broker, texts)
+    assert codes == [0, 0] + [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+    assert broker.send_lite("a").code == 0 and broker.range("a") == (0, 3)
+
+
+def test_a_full_quota_of_new_names_refuses_only_these() -> None:
+    broker = LiteBroker()
+    made: list[int] = []
+
+    def new_name() -> None:
+        if len(made) == 2:
+            raise BrokerError(ResponseCode.LMQ_QUOTA_EXCEEDED, "enough")
+        made.append(1)
+
+    running = broker.broker._running
+    assert running is not None
+    running.handler._send._rewriter.lite._new_name = new_name
+    texts = [properties_text(UNIQ_KEY="U", __LITE_TOPIC=lite) for lite in ("a", "b", "a", "c", "b", "d", "a")]
+    quota = ResponseCode.LMQ_QUOTA_EXCEEDED
+    assert send_together(broker, texts) == [0, 0, 0, quota, 0, quota, 0]
+    assert (broker.range("a"), broker.range("b"), len(made)) == ((0, 3), (0, 2), 2)
 
 
 @pytest.mark.parametrize("lite", ["", " ", "a/b", "..", "a$b", "a.b", "ü", "x" * 65, "a b", "%LMQ%", "a\\b", "a,b"])
