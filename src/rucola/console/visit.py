@@ -44,6 +44,7 @@ class Visit:
         peer: address of the visitor.
         config: options of the console.
         audited: returns the newest changes of the audit log, at most so many.
+        now_ms: returns the time, in ms since 1970.
     """
 
     watch: Watch
@@ -51,6 +52,7 @@ class Visit:
     peer: str
     config: ConsoleConfig
     audited: Callable[[int], Awaitable[list[dict[str, Any]]]]
+    now_ms: Callable[[], int]
 
     @property
     def cluster(self) -> str:

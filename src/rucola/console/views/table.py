@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rucola.console.lists import ListQuery
-from rucola.console.views import audit, history, lists, messages, objects
+from rucola.console.views import audit, history, lists, messages, objects, waiting
 from rucola.console.views.listing import NameQuery, NoQuery
 from rucola.console.visit import Visit
 
@@ -107,6 +107,10 @@ VIEWS: Final = (
             f"-o {shlex.quote(query.offset)}"
         ),
         "messages", live=False,
+    ),
+    View(
+        "waiting", "Waiting", waiting.WaitingQuery, waiting.WaitingPage, waiting.waiting_messages, "waiting.html",
+        _nothing, "waiting",
     ),
     View("history", "History", history.HistoryQuery, history.HistoryPage, history.history, "", _nothing, ""),
     View("audit", "Changes made", NoQuery, audit.AuditPage, audit.audit, "audit.html", _nothing, "audit", live=False),

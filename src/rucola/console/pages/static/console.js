@@ -68,7 +68,7 @@ function onKey(event) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
-  const pages = { o: "", t: "topics", g: "groups", m: "messages", c: "clients", b: "brokers" };
+  const pages = { o: "", t: "topics", g: "groups", m: "messages", w: "waiting", c: "clients", b: "brokers" };
   const before = after;
   after = "";
   if (before === "g" && event.key in pages) {

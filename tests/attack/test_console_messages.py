@@ -1,0 +1,81 @@
+"""Attacks on the console's pages about messages: strangers' text where messages wait, and brokers that lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.attack.test_console import IMAGE, SCRIPT, harmless, play
+from tests.brokers import properties_text
+from tests.unit.console.visitor import Seen
+
+from rucola.common.sysflag import MessageSysFlag
+from rucola.console.messages.waiting import KINDS
+from rucola.formats.pop import CHECKPOINT_TAG, PopCheckpoint, PopKey
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.headers.pop import PopMessageRequestHeader
+
+
+async def plant(it: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has messages wait in every way whose names, keys and properties are scripts."""
+    cluster = it.there.cluster
+    names = {"UNIQ_KEY": SCRIPT, "KEYS": IMAGE, "PGROUP": IMAGE, "evil": SCRIPT}
+    for delay in ({"DELAY": "18"}, {"TIMER_DELAY_SEC": "3600"}):
+        answer = await cluster.send("T_live", b"x", properties_text(**names, **delay))
+        assert answer.code == 0, answer.remark
+    flag = int(MessageSysFlag.TRANSACTION_PREPARED)
+    await cluster.send("T_live", b"x", properties_text(**names, TRAN_MSG="true"), sys_flag=flag)
+    header = PopMessageRequestHeader("G_live", "T_live", 0, 3, 600_000, 0, 0, 0, exp="*", exp_type="TAG")
+    assert (await cluster.ask(RequestCode.POP_MESSAGE, header.to_ext_fields())).code == 0
+    key = PopKey(SCRIPT, IMAGE, 0, 0, 4_000_000_000_000, SCRIPT)
+    monkeypatch.setattr(PopCheckpoint, "decode", lambda _body: PopCheckpoint(key, 1_000, (0, 1)))
+
+
+def test_what_waits_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(it: Seen) -> None:
+        await plant(it, monkeypatch)
+        for kind in KINDS:
+            answer = await it.visitor.get(f"/cluster/waiting?kind={kind}")
+            assert answer.status == 200
+            harmless(answer)
+            assert SCRIPT in answer.page.text, f"{kind}: the name itself must be readable"
+
+    play(tmp_path, work)
+
+
+def test_no_application_makes_a_checkpoint(tmp_path: Path) -> None:
+    """A stranger's message that looks like a checkpoint of a pop is none: it is not on its way to the revive topic."""
+
+    async def work(it: Seen) -> None:
+        key = PopKey("T_live", "G_live", 0, 0, 4_000_000_000_000, "broker-a")
+        body = PopCheckpoint(key, 1_000, (0,)).encode()
+        await it.there.cluster.send("T_live", body, properties_text(TAGS=CHECKPOINT_TAG, TIMER_DELAY_SEC="3600"))
+        assert (await it.api("waiting?kind=popped"))["rows"] == []
+
+    play(tmp_path, work)
+
+
+@pytest.mark.parametrize("answer", [b"\x00" * 8, b"{", b"[]", b'{"table": 5}', b'{"timingCount": {"x": 5}}'])
+@pytest.mark.few
+def test_a_lying_broker_breaks_no_page(tmp_path: Path, answer: bytes) -> None:
+    async def work(it: Seen) -> None:
+        api = it.console.watch("cluster").admin.api
+        real = api._call
+
+        async def lie(address: str, code: RequestCode, *rest: Any, **named: Any) -> Any:
+            found = await real(address, code, *rest, **named)
+            found.body = answer
+            found.ext_fields = dict.fromkeys(found.ext_fields, "-7")
+            return found
+
+        api._call = lie  # type: ignore[method-assign]
+        for path in PAGES:
+            shown = await it.visitor.get(f"/cluster/{path}")
+            assert shown.status in (200, 400, 404, 502), (path, shown.text)
+
+    play(tmp_path, work)
+
+
+PAGES = [*(f"waiting?kind={kind}" for kind in KINDS)]
+"""Pages that ask brokers about messages."""
