@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.attack.test_console import IMAGE, SCRIPT, harmless, play
 from tests.brokers import properties_text
 from tests.unit.console.visitor import Seen
 
+from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.sysflag import MessageSysFlag
+from rucola.common.topic_config import TopicConfig
 from rucola.console.messages.waiting import KINDS
 from rucola.formats.pop import CHECKPOINT_TAG, PopCheckpoint, PopKey
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.headers.pop import PopMessageRequestHeader
+from rucola.protocol.trace import TraceRecord, TraceType, encode_trace
 
 
 async def plant(it: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +45,39 @@ def test_what_waits_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert answer.status == 200
             harmless(answer)
             assert SCRIPT in answer.page.text, f"{kind}: the name itself must be readable"
+
+    play(tmp_path, work)
+
+
+def test_traces_run_nothing(tmp_path: Path) -> None:
+    """Anybody who may send to the trace topic writes what the page shows."""
+
+    async def work(it: Seen) -> None:
+        await it.there.cluster.broker.topics.update(TopicConfig(TRACE_TOPIC, 1, 1, 6))
+        await it.look()
+        record = TraceRecord(
+            trace_type=TraceType.PUB, timestamp_ms=-(1 << 62), cost_ms=1 << 62, group=SCRIPT, topic=IMAGE, msg_id=IMAGE,
+            store_host=SCRIPT,
+        )  # fmt: skip
+        late = replace(record, timestamp_ms=(1 << 63) - 1, cost_ms=0, group=IMAGE)
+        many = [replace(record, group=f"g{number}") for number in range(2_000)]
+        for records in ([record, late], many):
+            body = encode_trace(records).encode()
+            answer = await it.there.cluster.send(TRACE_TOPIC, body, properties_text(UNIQ_KEY="X", KEYS="evil"))
+            assert answer.code == 0, answer.remark
+        await it.there.cluster.send(TRACE_TOPIC, b"\xff\x01\x02" * 1000, properties_text(UNIQ_KEY="Y", KEYS="evil"))
+        evil = replace(record, msg_id="evil")
+        await it.there.cluster.send(
+            TRACE_TOPIC,
+            encode_trace([evil, *(replace(one, msg_id="evil") for one in (late, *many))]).encode(),
+            properties_text(UNIQ_KEY="Z", KEYS="evil"),
+        )
+        shown = await it.visitor.get(f"/cluster/trace?topic=T_live&key=evil&traces={TRACE_TOPIC}")
+        assert shown.status == 200 and len(shown.body) < 500_000
+        harmless(shown)
+        assert SCRIPT in shown.page.text
+        for query in (f"topic={quote(SCRIPT)}&key={quote(IMAGE)}", f"topic=T_live&key=U1&traces={quote(IMAGE)}"):
+            harmless(await it.visitor.get(f"/cluster/trace?{query}"))
 
     play(tmp_path, work)
 
@@ -77,5 +115,5 @@ def test_a_lying_broker_breaks_no_page(tmp_path: Path, answer: bytes) -> None:
     play(tmp_path, work)
 
 
-PAGES = [*(f"waiting?kind={kind}" for kind in KINDS)]
+PAGES = [*(f"waiting?kind={kind}" for kind in KINDS), "trace?topic=T_live&key=U2"]
 """Pages that ask brokers about messages."""

@@ -10,6 +10,7 @@ from typing import Final
 from rucola.common.hosts import host_text
 from rucola.common.key_builder import is_dlq_topic, is_retry_topic
 from rucola.common.message import MessageExt
+from rucola.common.message_const import DLQ_ORIGIN_TOPIC, REAL_TOPIC, RETRY_TOPIC
 from rucola.common.message_queue import MessageQueue
 from rucola.common.numbers import INT64_MAX, number_in
 from rucola.common.sysflag import MessageSysFlag
@@ -133,6 +134,7 @@ class MessageView:
 
     Attributes:
         traits: what its flags say, for example ``compressed``.
+        origin: the topic to which the message was sent at first, as far as its properties tell.
         group: the group whose retry or dead-letter topic it is in; empty if it is in none.
         properties: None if the visitor may not see them; so with ``body``.
     """
@@ -146,6 +148,7 @@ class MessageView:
     sys_flag: int
     body_crc: int
     traits: tuple[str, ...]
+    origin: str
     group: str
     properties: Mapping[str, str] | None
     body: BodyView | None
@@ -188,6 +191,7 @@ async def message(visit: Visit, query: OneMessageQuery) -> MessageView:
         found.sys_flag,
         found.body_crc,
         tuple(traits),
+        origin_of(found),
         query.topic.split("%", 2)[2] if is_returned else "",
         dict(found.properties) if is_open else None,
         body,
@@ -207,6 +211,13 @@ async def stored_message(visit: Visit, query: OneMessageQuery) -> MessageExt:
         why = found.unknown[0].text if found.unknown else ""
         raise NotFoundError(f"{query.topic} {query.broker} {query.queue} {query.offset}", why)
     return found.messages[0]
+
+
+def origin_of(found: MessageExt) -> str:
+    """The topic to which a message was sent at first: a copy that waits, is retried or is dead names it."""
+    if is_retry_topic(found.topic) or is_dlq_topic(found.topic):
+        return found.properties.get(RETRY_TOPIC) or found.properties.get(DLQ_ORIGIN_TOPIC) or found.topic
+    return found.properties.get(REAL_TOPIC) or found.topic
 
 
 def row_of(found: MessageExt, may_see_bodies: bool) -> MessageRow:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rucola.console.lists import ListQuery
-from rucola.console.views import audit, history, lists, messages, objects, waiting
+from rucola.console.views import audit, history, lists, messages, objects, trace, waiting
 from rucola.console.views.listing import NameQuery, NoQuery
 from rucola.console.visit import Visit
 
@@ -109,8 +109,13 @@ VIEWS: Final = (
         "messages", live=False,
     ),
     View(
+        "trace", "Way of a message", trace.TraceQuery, trace.TracePage, trace.trace, "trace.html",
+        lambda query: f"queryMsgTraceById -i {shlex.quote(query.key or 'ID')} -t {shlex.quote(query.traces)}",
+        "messages", live=False,
+    ),
+    View(
         "waiting", "Waiting", waiting.WaitingQuery, waiting.WaitingPage, waiting.waiting_messages, "waiting.html",
-        _nothing, "waiting",
+        _nothing, "waiting", live=False,
     ),
     View("history", "History", history.HistoryQuery, history.HistoryPage, history.history, "", _nothing, ""),
     View("audit", "Changes made", NoQuery, audit.AuditPage, audit.audit, "audit.html", _nothing, "audit", live=False),
