@@ -82,6 +82,49 @@ def test_traces_run_nothing(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
+def test_forms_with_content_run_nothing(tmp_path: Path) -> None:
+    async def work(it: Seen) -> None:
+        body = f"</textarea>{SCRIPT}"
+        text = properties_text(UNIQ_KEY=SCRIPT, TAGS=IMAGE, KEYS=SCRIPT, evil=f"</textarea>{IMAGE}")
+        await it.there.cluster.send("T_live", body.encode(), text, queue_id=0)
+        shown = await it.visitor.get("/cluster/change/send?source=T_live&copy=broker-a:0:4")
+        assert shown.status == 200 and SCRIPT in shown.page.text
+        harmless(shown)
+        fields = {"topic": "T_live", "body": body, "tag": IMAGE, "properties": '{"a": "</textarea><img src=x>"}'}
+        harmless(await it.visitor.post("/cluster/change/send", fields))
+        harmless(await it.visitor.post("/cluster/change/send", {**fields, "topic": SCRIPT, "encoding": IMAGE}))
+        for query in (
+            f"topic={quote(SCRIPT)}&place={quote(IMAGE)}&group=G_live",
+            f"topic=T&place=a:0:1&group={SCRIPT}",
+        ):
+            harmless(await it.visitor.get(f"/cluster/change/consume?{query}"))
+        query = f"topic={quote(SCRIPT)}&broker={quote(IMAGE)}&key=x&due=4000000000000"
+        harmless(await it.visitor.get(f"/cluster/change/recall?{query}"))
+        harmless(await it.visitor.get(f"/cluster/change/transaction?broker={quote(IMAGE)}&offset=0&to=commit"))
+
+    play(tmp_path, work)
+
+
+def test_other_sites_send_nothing(tmp_path: Path) -> None:
+    """A form with content is posted before anything is shown: it needs the word of the session even then."""
+
+    async def work(it: Seen) -> None:
+        fields = {"topic": "T_live", "body": "x"}
+        for csrf in ("", "x"):
+            assert (await it.visitor.post("/cluster/change/send", {**fields, "csrf": csrf})).status == 403
+        foreign = {"origin": "https://evil.example"}
+        assert (await it.visitor.post("/cluster/change/send", fields, foreign)).status == 403
+        before = len(await it.there.cluster.bodies("T_live"))
+        # A prefilled address shows a form and no button that makes the change.
+        page = (await it.visitor.get("/cluster/change/send?topic=T_live&body=x")).page
+        assert not page.has("button", **{"class": "danger"})
+        too_long = await it.visitor.post("/cluster/change/send", {**fields, "body": "x" * 300_000})
+        assert too_long.status == 413
+        assert len(await it.there.cluster.bodies("T_live")) == before
+
+    play(tmp_path, work)
+
+
 def test_no_application_makes_a_checkpoint(tmp_path: Path) -> None:
     """A stranger's message that looks like a checkpoint of a pop is none: it is not on its way to the revive topic."""
 

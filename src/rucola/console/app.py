@@ -20,13 +20,13 @@ from starlette.routing import Route
 
 from rucola import __version__
 from rucola.common.json_library import orjson
-from rucola.console.access.guard import Guard, Receive, Scope, Send
+from rucola.console.access.guard import BODY_BYTES_MAX, Guard, Receive, Scope, Send
 from rucola.console.access.headers import Origins
 from rucola.console.access.login import SignInError, check_account
 from rucola.console.access.sessions import BrokerAccount, VisitSession, VisitSessions
 from rucola.console.access.throttle import Throttle
 from rucola.console.api.openapi import document
-from rucola.console.api.query import parse_query, query_text
+from rucola.console.api.query import VALUE_CHARACTERS_MAX, parse_query, query_text
 from rucola.console.api.shapes import (
     ApplyRequest,
     ClusterShown,
@@ -154,21 +154,32 @@ class Application:
             raise HTTPException(404)
 
         async def answer(cookie: str, visit: Visit) -> Response:
-            if request.method == "POST":
-                return await self._apply_page(request, cookie, visit, change)
-            return await self._change_page(request, cookie, visit, change, "")
+            if request.method != "POST":
+                return await self._change_page(request, cookie, visit, change, "", request.query_params)
+            form = await self._form(request, visit.session)
+            if change.has_content and "token" not in form:
+                return await self._change_page(request, cookie, visit, change, "", form)
+            return await self._apply_page(request, cookie, visit, change, form)
 
         return await self._paged(request, answer)
 
     async def _change_page(
-        self, request: Request, cookie: str, visit: Visit, change: KindOfChange, error: str
+        self,
+        request: Request,
+        cookie: str,
+        visit: Visit,
+        change: KindOfChange,
+        error: str,
+        given: Mapping[str, str],
     ) -> Response:
         """The form of a change and, if it is filled in, what it will do."""
         query, plan, token = change.query(), None, ""
         status = 200
         try:
-            query = parse_query(change.query, request.query_params)
-            if change.is_complete(query):
+            query = parse_query(change.query, given, BODY_BYTES_MAX if change.has_content else VALUE_CHARACTERS_MAX)
+            if change.fill is not None and request.method != "POST":
+                query = await change.fill(visit, query)
+            elif change.is_complete(query):
                 token, plan = await self._changes.show(visit, change, query)
         except (BadQueryError, PlanError) as wrong:
             error, status = self._said(request, wrong), 400
@@ -178,27 +189,28 @@ class Application:
             {"query": query, "plan": plan, "token": token, "made": None, "error": error},
         )  # fmt: skip
 
-    async def _apply_page(self, request: Request, cookie: str, visit: Visit, change: KindOfChange) -> Response:
-        form = await self._form(request, visit.session)
-        look = self._look(request)
+    async def _apply_page(
+        self, request: Request, cookie: str, visit: Visit, change: KindOfChange, form: Mapping[str, str]
+    ) -> Response:
+        look, given = self._look(request), request.query_params
         try:
             made = await self._changes.make(visit, form.get("token", ""), form.get("confirm", ""))
         except ConfirmError as error:
             text = translate(look.language, "Type {name} to confirm.", name=error.args[0])
-            return await self._change_page(request, cookie, visit, change, text)
+            return await self._change_page(request, cookie, visit, change, text, given)
         except TokenError:
             text = translate(look.language, "This was shown too long ago, or is done already. Look again.")
-            return await self._change_page(request, cookie, visit, change, text)
+            return await self._change_page(request, cookie, visit, change, text, given)
         except MovedError:
             text = translate(look.language, "Something has moved meanwhile. Look again at what it will do now.")
-            return await self._change_page(request, cookie, visit, change, text)
+            return await self._change_page(request, cookie, visit, change, text, given)
         except PlanError as error:
-            return await self._change_page(request, cookie, visit, change, self._said(request, error))
+            return await self._change_page(request, cookie, visit, change, self._said(request, error), given)
         except DiskError as error:
             text = translate(
                 look.language, "Nothing was changed, because the audit log cannot be written: {why}", why=error
             )
-            return await self._change_page(request, cookie, visit, change, text)
+            return await self._change_page(request, cookie, visit, change, text, given)
         return self._change_html(
             request, cookie, visit, change, 200,
             {"query": change.query(), "plan": None, "token": "", "made": made, "error": ""},
@@ -213,6 +225,7 @@ class Application:
             "title": change.title,
             "under": change.under,
             "kind": change.kind,
+            "has_content": change.has_content,
             "copies": self._command(visit, plan.command) if plan is not None else [],
             "suggestions": [part.topic for part in (group.topics if group is not None else None) or ()],
             "live": False,
@@ -377,7 +390,7 @@ class Application:
             raise HTTPException(404)
 
         async def answer(visit: Visit) -> Response:
-            query = parse_query(change.query, await self._json_body(request))
+            query = parse_query(change.query, await self._json_body(request), BODY_BYTES_MAX)
             token, plan = await self._changes.show(visit, change, query)
             return _json(to_json(plan_shown(plan, token), PlanShown))
 

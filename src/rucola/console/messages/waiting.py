@@ -201,23 +201,32 @@ async def _timed(admin: AdminClient, broker: BrokerState, now_ms: int) -> Waitin
     return waiting_now
 
 
-async def _half(admin: AdminClient, broker: BrokerState, _now_ms: int) -> Waiting:
-    """Half messages without a decision: those behind the progress of the broker's own group, without those that the op
-    topic names. And those whose producer was asked too often.
+async def undecided(admin: AdminClient, broker: BrokerState) -> Records:
+    """The half messages without a decision: those behind the progress of the broker's own group, without those that the
+    op topic names. Only if ``scanned`` is ``total``, they are all.
     """
-    found = Waiting()
     halves, ended = await asyncio.gather(
         _read_from_progress(admin, broker, TRANS_HALF_TOPIC), _read_from_progress(admin, broker, TRANS_OP_HALF_TOPIC)
     )
     done = {offset for message in ended.messages for offset in _offsets_in(message.body)}
-    found.rows = [_row(broker, message, None) for message in halves.messages if message.queue_offset not in done]
-    is_whole = halves.scanned == halves.total and ended.scanned == ended.total
+    left = [message for message in halves.messages if message.queue_offset not in done]
+    if ended.scanned < ended.total:
+        # Any of them may have ended.
+        return Records([], 0, halves.total)
+    return Records(left, halves.scanned, halves.total)
+
+
+async def _half(admin: AdminClient, broker: BrokerState, _now_ms: int) -> Waiting:
+    """Half messages without a decision, and those whose producer was asked too often."""
+    left = await undecided(admin, broker)
+    found = Waiting(scanned=left.scanned, total=left.total)
+    found.rows = [_row(broker, message, None) for message in left.messages]
+    is_whole = left.scanned == left.total
     if not is_whole:
-        why = f"of {halves.total:,} half messages behind the progress, {halves.scanned:,} were looked at"
+        why = f"of {left.total:,} half messages behind the progress, {left.scanned:,} were looked at"
         found.unknown.append(Unknown(Reason.UNSUPPORTED, broker.address, why))
-    found.scanned, found.total = halves.scanned, halves.total
-    count = len(found.rows) if is_whole else None
-    if halves.total:
+    if left.total:
+        count = len(found.rows) if is_whole else None
         found.sums.append(WaitingSum(broker.name, "half", count, None, _targets(found.rows)))
     given_up = await _read_newest(admin, broker, TRANS_CHECK_MAX_TIME_TOPIC, PULL_MESSAGES)
     rows = [_row(broker, message, None, is_given_up=True) for message in given_up.messages]
@@ -270,7 +279,9 @@ KINDS: Final[Mapping[str, Look]] = {"delayed": _delayed, "timed": _timed, "half"
 
 
 @dataclass(slots=True)
-class _Records:
+class Records:
+    """Records of a queue; ``scanned`` offsets of ``total`` were read."""
+
     messages: list[MessageExt] = field(default_factory=list)
     scanned: int = 0
     total: int = 0
@@ -282,16 +293,16 @@ async def _timer_counts(admin: AdminClient, broker: BrokerState) -> dict[str, in
     return {name: one.count for name, one in TimerMetrics.decode(table).topics.items()}
 
 
-async def _read_timer(admin: AdminClient, broker: BrokerState) -> _Records:
+async def _read_timer(admin: AdminClient, broker: BrokerState) -> Records:
     return await _read_newest(admin, broker, TIMER_TOPIC, RECORDS_MAX)
 
 
-async def _read_newest(admin: AdminClient, broker: BrokerState, topic: str, count_max: int) -> _Records:
+async def _read_newest(admin: AdminClient, broker: BrokerState, topic: str, count_max: int) -> Records:
     """The newest records in queue 0 of a topic, from the newest on."""
     queue = MessageQueue(topic, broker.name, 0)
     low = await admin.api.min_offset(broker.address, queue, TIMEOUT_MS)
     end = await admin.api.max_offset(broker.address, queue, TIMEOUT_MS)
-    found = _Records(total=max(end - low, 0))
+    found = Records(total=max(end - low, 0))
     until_s = asyncio.get_running_loop().time() + READ_S
     while end > low and found.scanned < count_max and asyncio.get_running_loop().time() < until_s:
         begin = max(end - PULL_MESSAGES, low)
@@ -302,14 +313,14 @@ async def _read_newest(admin: AdminClient, broker: BrokerState, topic: str, coun
     return found
 
 
-async def _read_from_progress(admin: AdminClient, broker: BrokerState, topic: str) -> _Records:
+async def _read_from_progress(admin: AdminClient, broker: BrokerState, topic: str) -> Records:
     """The records in queue 0 of a topic from the progress of the broker's own group on."""
     queue = MessageQueue(topic, broker.name, 0)
     low = await admin.api.min_offset(broker.address, queue, TIMEOUT_MS)
     end = await admin.api.max_offset(broker.address, queue, TIMEOUT_MS)
     progress = await admin.api.query_consumer_offset(broker.address, TRANSACTION_GROUP, queue, timeout_ms=TIMEOUT_MS)
     begin = max(progress or 0, low)
-    found = _Records(total=max(end - begin, 0))
+    found = Records(total=max(end - begin, 0))
     until_s = asyncio.get_running_loop().time() + READ_S
     while begin < end and found.scanned < RECORDS_MAX and asyncio.get_running_loop().time() < until_s:
         part = QueueAt(broker.name, broker.address, 0, begin, min(begin + PULL_MESSAGES, end))
