@@ -10,11 +10,12 @@ from urllib.parse import quote
 import pytest
 from tests.attack.test_console import IMAGE, SCRIPT, harmless, play
 from tests.brokers import properties_text
-from tests.unit.console.visitor import Seen
+from tests.unit.console.visitor import Seen, Visitor
 
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.sysflag import MessageSysFlag
 from rucola.common.topic_config import TopicConfig
+from rucola.console.messages.tail import OF_VISITOR_MAX, TAILS_MAX
 from rucola.console.messages.waiting import KINDS
 from rucola.formats.pop import CHECKPOINT_TAG, PopCheckpoint, PopKey
 from rucola.protocol.codes import RequestCode
@@ -125,6 +126,41 @@ def test_other_sites_send_nothing(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
+def test_a_flood_of_tails_is_refused(tmp_path: Path) -> None:
+    async def work(it: Seen) -> None:
+        tails = it.console.application._tails  # type: ignore[union-attr]
+        flooder = Visitor(it.console, peer="10.6.6.6")
+        statuses = []
+        for number in range(3 * OF_VISITOR_MAX):
+            flooder.cookies.clear()  # a new session each time
+            answer = await flooder.get(f"/cluster/tail?topic=T_live&tag=t{number}")
+            statuses.append(answer.status)
+        assert statuses.count(200) == OF_VISITOR_MAX and statuses[-1] == 429 and len(tails) == OF_VISITOR_MAX
+        assert "too many live tails" in answer.text
+        assert (await flooder.get("/api/cluster/tail?topic=T_live")).json["error"] == "too-many"
+        assert (await it.visitor.get("/cluster/tail?topic=T_live")).status == 200, "others still may"
+        for number in range(2 * TAILS_MAX):
+            await Visitor(it.console, peer=f"10.7.0.{number}").get("/cluster/tail?topic=T_live")
+        assert len(tails) == TAILS_MAX
+
+    play(tmp_path, work)
+
+
+def test_a_tail_runs_and_tells_nothing(tmp_path: Path) -> None:
+    async def work(it: Seen) -> None:
+        text = properties_text(UNIQ_KEY=SCRIPT, TAGS=SCRIPT, KEYS=IMAGE)
+        await it.there.cluster.send("T_live", f"secret {SCRIPT}{IMAGE}".encode(), text)
+        for query in ("topic=T_live", f"topic={quote(SCRIPT)}&tag={quote(IMAGE)}", f"topic=T_live&sql={quote(SCRIPT)}"):
+            answer = await it.visitor.get(f"/cluster/tail?{query}")
+            harmless(answer)
+            assert b"secret" not in answer.body
+        assert b"secret" not in (await it.visitor.get("/api/cluster/tail?topic=T_live")).body
+        guess = await it.visitor.get(f"/cluster/tail?topic=T_live&sql={quote(chr(39).join(('KEYS = ', 'live1', '')))}")
+        assert guess.status == 400 and "message" not in guess.page.text, "what matches would tell properties"
+
+    play(tmp_path, work, bodies_for="alice")
+
+
 def test_no_application_makes_a_checkpoint(tmp_path: Path) -> None:
     """A stranger's message that looks like a checkpoint of a pop is none: it is not on its way to the revive topic."""
 
@@ -158,5 +194,5 @@ def test_a_lying_broker_breaks_no_page(tmp_path: Path, answer: bytes) -> None:
     play(tmp_path, work)
 
 
-PAGES = [*(f"waiting?kind={kind}" for kind in KINDS), "trace?topic=T_live&key=U2"]
+PAGES = [*(f"waiting?kind={kind}" for kind in KINDS), "trace?topic=T_live&key=U2", "tail?topic=T_live"]
 """Pages that ask brokers about messages."""

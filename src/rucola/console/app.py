@@ -41,6 +41,7 @@ from rucola.console.changes.desk import ChangeDesk, ConfirmError, MovedError, Re
 from rucola.console.changes.plan import KindOfChange, PlanError
 from rucola.console.cluster.watches import Watches
 from rucola.console.config import ClusterAt, ConsoleConfig
+from rucola.console.messages.tail import TailDesk, TooManyTailsError
 from rucola.console.pages.render import STATIC, Appearance, Pages
 from rucola.console.pages.texts import translate
 from rucola.console.views.messages import OneMessageQuery, stored_message
@@ -81,10 +82,11 @@ class Application:
         sessions: VisitSessions,
         throttle: Throttle,
         changes: ChangeDesk,
+        tails: TailDesk,
         clock: Clock,
     ) -> None:
         self._config, self._watches, self._sessions = config, watches, sessions
-        self._throttle, self._changes, self._clock = throttle, changes, clock
+        self._throttle, self._changes, self._tails, self._clock = throttle, changes, tails, clock
         self._clusters = {cluster.name: cluster for cluster in config.cluster_list}
         self._pages = Pages(config.base_path)
         self._scripts: dict[tuple[str, BrokerAccount], str] = {}
@@ -144,7 +146,7 @@ class Application:
             "value": value,
             "query": query,
             "copies": [*self._command(visit, view.command(query)), api],
-            "live": view.live,
+            "live": view.live and not view.is_still(value),
         }
         return self._html(request, cookie, view.template, values, visit)
 
@@ -244,12 +246,18 @@ class Application:
             response: Response = RedirectResponse(self._pages.url("login", cluster=cluster.name, back=back), 303)
             self._set_cookie(request, response, cookie)
             return response
-        except (BadQueryError, NotFoundError, ReadOnlyError, RucolaError) as error:
+        except (BadQueryError, NotFoundError, ReadOnlyError, TooManyTailsError, RucolaError) as error:
             return self._error_page(request, cookie, cluster, _refusal(error))
 
     def _error_page(self, request: Request, cookie: str, cluster: ClusterAt | None, refusal: _Refusal) -> Response:
         look = self._look(request)
-        headings = {400: "Not allowed", 403: "Refused", 404: "There is no such thing", 502: "A server refused"}
+        headings = {
+            400: "Not allowed",
+            403: "Refused",
+            404: "There is no such thing",
+            429: "Too many",
+            502: "A server refused",
+        }
         heading = translate(look.language, headings.get(refusal.status, "Not allowed"))
         values: dict[str, Any] = {
             "title": heading,
@@ -417,7 +425,8 @@ class Application:
         except SignInNeededError as error:
             return _error(_Refusal(401, "sign-in", str(error) or "sign in, or send an account with HTTP Basic"))
         except (
-            BadQueryError, NotFoundError, PlanError, ReadOnlyError, TokenError, ConfirmError, MovedError, RucolaError,
+            BadQueryError, NotFoundError, PlanError, ReadOnlyError, TokenError, ConfirmError, MovedError,
+            TooManyTailsError, RucolaError,
         ) as error:  # fmt: skip
             return _error(_refusal(error))
 
@@ -484,7 +493,9 @@ class Application:
         if not account.name and not self._config.is_open:
             raise SignInNeededError
         watch = self._watches.of(cluster.name, account)
-        return Visit(watch, session, _peer(request), self._config, self._changes.audited, self._clock.wall_ms)
+        return Visit(
+            watch, session, _peer(request), self._config, self._changes.audited, self._clock.wall_ms, self._tails
+        )
 
     def _check_signed_in(self, visit: Visit) -> None:
         """Raises ``SignInNeededError`` if the brokers tell a visitor without an account nothing."""
@@ -598,6 +609,8 @@ def _refusal(error: Exception) -> _Refusal:
             return _Refusal(400, "confirm", f"confirm must be {error.args[0]!r}")
         case MovedError():
             return _Refusal(409, "moved", "Something has moved meanwhile; plan again.")
+        case TooManyTailsError():
+            return _Refusal(429, "too-many", "There are too many live tails: close one, or wait a quarter of a minute.")
         case _:
             return _Refusal(502, type(error).__name__, str(error))
 

@@ -17,6 +17,7 @@ from rucola.console.cluster.watches import HistoryThread, Watch, Watches
 from rucola.console.config import ConsoleConfig
 from rucola.console.history import History
 from rucola.console.http_server import ConsoleHttp
+from rucola.console.messages.tail import TailDesk
 from rucola.errors import ConfigError, StoreLockedError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import DirectoryLock, Files
@@ -118,6 +119,7 @@ class Console:
             self.config, self._clock, HistoryThread(history, self._thread), self.supervisor, sessions.accounts
         )
         self._changes = ChangeDesk(AuditLog(directory, self._clock), self._thread, monotonic)
+        tails = TailDesk(monotonic)
         self.application = Application(
             self.config,
             Origins(self.config, self._http.port),
@@ -125,12 +127,14 @@ class Console:
             sessions,
             Throttle(monotonic),
             self._changes,
+            tails,
             self._clock,
         )
         watches.start()
 
         async def tidy() -> None:
             sessions.expire()
+            tails.expire()
             await watches.drop_idle()
 
         self._tidy = self.supervisor.every("end sessions", lambda: _TIDY_S, tidy, asyncio.get_running_loop())

@@ -9,6 +9,7 @@ from typing import Any
 from rucola.console.access.sessions import BrokerAccount, VisitSession
 from rucola.console.cluster.watches import Watch
 from rucola.console.config import ConsoleConfig
+from rucola.console.messages.tail import TailDesk
 
 COUNT_MAX = 1_000
 
@@ -45,6 +46,7 @@ class Visit:
         config: options of the console.
         audited: returns the newest changes of the audit log, at most so many.
         now_ms: returns the time, in ms since 1970.
+        tails: the live tails of all visitors.
     """
 
     watch: Watch
@@ -53,6 +55,7 @@ class Visit:
     config: ConsoleConfig
     audited: Callable[[int], Awaitable[list[dict[str, Any]]]]
     now_ms: Callable[[], int]
+    tails: TailDesk
 
     @property
     def cluster(self) -> str:

@@ -35,10 +35,11 @@ class QueueAt:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What a pull found, and where the next one begins."""
+    """What a pull found, where the next one begins, and where the queue ends."""
 
     messages: list[MessageExt]
     next_offset: int
+    max_offset: int
 
 
 async def pulled(
@@ -61,7 +62,9 @@ async def pulled(
         expression_type, max_msg_bytes=_PULL_BYTES,
     )  # fmt: skip
     answer = await admin.api.pull_message(queue.address, header, TIMEOUT_MS)
-    return Pulled(await decoded(answer.body, position, queue.broker), answer.header.next_begin_offset)
+    return Pulled(
+        await decoded(answer.body, position, queue.broker), answer.header.next_begin_offset, answer.header.max_offset
+    )
 
 
 async def decoded(records: bytes, queue_offset: int, broker: str) -> list[MessageExt]:

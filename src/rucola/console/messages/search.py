@@ -162,7 +162,7 @@ async def scan(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery) 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + DEADLINE_S
     state = _Scan()
-    queues = await _queues(admin, snapshot, query, state)
+    queues = await queues_of(admin, snapshot, query, state.unknown)
     total = sum(max(queue.end - queue.position, 0) for queue in queues)
     stop = Stop.END
     while rest := [queue for queue in queues if queue.position < queue.end]:
@@ -212,8 +212,14 @@ def _take(query: ScanQuery, queue: QueueAt, answer: Pulled | Unknown, state: _Sc
             state.messages.append(message)
 
 
-async def _queues(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery, state: _Scan) -> list[QueueAt]:
-    """The queues of a topic, each with the range that is wanted."""
+async def queues_of(
+    admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery, unknown: list[Unknown]
+) -> list[QueueAt]:
+    """The queues of a topic, each with the range that is wanted; ``unknown`` gets what was not told.
+
+    Raises:
+        ValueError: the cursor is none of a scan of this topic.
+    """
     topic = snapshot.topics.get(query.topic)
     places = [
         (broker, part.broker, number)
@@ -222,7 +228,7 @@ async def _queues(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuer
         for number in range(part.read_queues)
     ]
     if not places:
-        places = await _routed(admin, snapshot, query.topic, state)
+        places = await _routed(admin, snapshot, query.topic, unknown)
     starts = _parsed_cursor(query.cursor)
     ranges = await by_deadline(
         [(broker.address, _range(admin, broker.address, MessageQueue(query.topic, name, number), query))
@@ -233,7 +239,7 @@ async def _queues(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuer
     share = -(-query.count // max(len(places), 1))
     for (broker, name, number), span in zip(places, ranges, strict=True):
         if isinstance(span, Unknown):
-            state.unknown.append(span)
+            unknown.append(span)
             continue
         begin, end = span
         if query.begin_ms is None and not query.cursor and not query.text and not query.tag:
@@ -244,12 +250,12 @@ async def _queues(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuer
 
 
 async def _routed(
-    admin: AdminClient, snapshot: ClusterSnapshot, topic: str, state: _Scan
+    admin: AdminClient, snapshot: ClusterSnapshot, topic: str, unknown: list[Unknown]
 ) -> list[tuple[BrokerState, str, int]]:
     """The queues of a topic by its route, for accounts that may not see the brokers' tables."""
     route = await asked("name servers", admin.readable_queues(topic))
     if isinstance(route, Unknown):
-        state.unknown.append(route)
+        unknown.append(route)
         return []
     return [
         (broker, queue.broker_name, queue.queue_id)

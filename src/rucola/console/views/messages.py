@@ -10,19 +10,18 @@ from typing import Final
 from rucola.common.hosts import host_text
 from rucola.common.key_builder import is_dlq_topic, is_retry_topic
 from rucola.common.message import MessageExt
-from rucola.common.message_const import DLQ_ORIGIN_TOPIC, REAL_TOPIC, RETRY_TOPIC
 from rucola.common.message_queue import MessageQueue
 from rucola.common.numbers import INT64_MAX, number_in
 from rucola.common.sysflag import MessageSysFlag
 from rucola.console.cluster.asking import Unknown
-from rucola.console.cluster.snapshot import Large
-from rucola.console.messages.body import FORMS, BodyView, guess_of, view_body
+from rucola.console.cluster.snapshot import ClusterSnapshot, Large
+from rucola.console.messages.body import FORMS, BodyView, view_body
+from rucola.console.messages.rows import MessageRow, origin_of, row_of
 from rucola.console.messages.search import ScanQuery, SearchResult, Stop, by_id, by_key, by_offset, scan
 from rucola.console.times import time_ms
 from rucola.console.visit import BadQueryError, NotFoundError, Visit
 
 WAYS: Final = ("time", "key", "unique", "id", "offset")
-_PREVIEW: Final = 160
 TRAITS: Final = (
     (MessageSysFlag.COMPRESSED, "compressed"),
     (MessageSysFlag.MULTI_TAGS, "multi-tags"),
@@ -62,26 +61,6 @@ class MessagesQuery:
     text: str = ""
     count: int = 50
     cursor: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageRow:
-    """A message in a list. ``preview`` is the beginning of its body; None if the visitor may not see it."""
-
-    topic: str
-    broker: str
-    queue: int
-    offset: Large
-    offset_id: str
-    unique_key: str
-    keys: str | None
-    tag: str
-    stored_ms: int
-    born_ms: int
-    size: Large
-    retries: int
-    guess: str
-    preview: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +138,7 @@ async def messages(visit: Visit, query: MessagesQuery) -> MessagePage:
     if query.by not in WAYS:
         raise BadQueryError("by", query.by, ", ".join(WAYS))
     snapshot = await visit.watch.fresh()
-    topics = tuple(sorted(name for name, topic in snapshot.topics.items() if topic.kind in ("normal", "dead", "retry")))
+    topics = topics_shown(snapshot)
     is_asked = bool(query.key) if query.by in ("key", "unique", "id") else bool(query.topic)
     if not is_asked or (query.by == "offset" and not query.offset):
         return MessagePage(False, (), Stop.END, 0, None, None, None, "", (), topics)
@@ -169,6 +148,11 @@ async def messages(visit: Visit, query: MessagesQuery) -> MessagePage:
         True, rows, found.stop.value, found.scanned, found.total, found.first_ms, found.last_ms, found.cursor,
         found.unknown, topics,
     )  # fmt: skip
+
+
+def topics_shown(snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """The topics that a form about messages offers."""
+    return tuple(sorted(name for name, topic in snapshot.topics.items() if topic.kind in ("normal", "dead", "retry")))
 
 
 async def message(visit: Visit, query: OneMessageQuery) -> MessageView:
@@ -211,36 +195,6 @@ async def stored_message(visit: Visit, query: OneMessageQuery) -> MessageExt:
         why = found.unknown[0].text if found.unknown else ""
         raise NotFoundError(f"{query.topic} {query.broker} {query.queue} {query.offset}", why)
     return found.messages[0]
-
-
-def origin_of(found: MessageExt) -> str:
-    """The topic to which a message was sent at first: a copy that waits, is retried or is dead names it."""
-    if is_retry_topic(found.topic) or is_dlq_topic(found.topic):
-        return found.properties.get(RETRY_TOPIC) or found.properties.get(DLQ_ORIGIN_TOPIC) or found.topic
-    return found.properties.get(REAL_TOPIC) or found.topic
-
-
-def row_of(found: MessageExt, may_see_bodies: bool) -> MessageRow:
-    """A message as a row of a list."""
-    preview = None
-    if may_see_bodies:
-        preview = found.body[: _PREVIEW * 4].decode("utf-8", "replace")[:_PREVIEW]
-    return MessageRow(
-        found.topic,
-        found.broker_name,
-        found.queue_id,
-        found.queue_offset,
-        found.offset_msg_id,
-        found.uniq_key or "",
-        (found.keys or "") if may_see_bodies else None,
-        found.tags or "",
-        found.store_timestamp_ms,
-        found.born_timestamp_ms,
-        len(found.body),
-        found.reconsume_times,
-        guess_of(found.body[:1024]) if len(found.body) > 1024 else guess_of(found.body),
-        preview,
-    )
 
 
 async def _found(visit: Visit, query: MessagesQuery) -> SearchResult:

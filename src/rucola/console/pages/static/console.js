@@ -19,6 +19,8 @@ function isBusy(live) {
   const active = document.activeElement;
   if (document.hidden || String(getSelection())) return true;
   if (live.querySelector("details[open]")) return true;
+  const top = live.querySelector("[data-top]");
+  if (top && top.getBoundingClientRect().bottom < 0) return true;
   return live.contains(active) && /^(INPUT|SELECT|TEXTAREA)$/.test(active.tagName);
 }
 
