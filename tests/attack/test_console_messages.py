@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +162,24 @@ def test_a_tail_runs_and_tells_nothing(tmp_path: Path) -> None:
         assert guess.status == 400 and "message" not in guess.page.text, "what matches would tell properties"
 
     play(tmp_path, work, bodies_for="alice")
+
+
+def test_a_spreadsheet_runs_nothing(tmp_path: Path) -> None:
+    """A cell that begins like a formula would be run by a spreadsheet; and no topic names another file."""
+
+    async def work(it: Seen) -> None:
+        for number, body in enumerate((b"=cmd|' /C calc'!A0", b"+1", b"-1", b"@SUM(1)", b"\t=1", b"\r=1")):
+            text = properties_text(UNIQ_KEY=f"={number}", KEYS="=1+1", TAGS="@x")
+            await it.there.cluster.send("T_live", body, text)
+        answer = await it.visitor.get("/api/cluster/messages/export?topic=T_live&form=csv")
+        cells = [cell for row in csv.reader(io.StringIO(answer.text)) for cell in row]
+        assert "'=1+1" in cells and not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
+        for topic in ('x"; filename="evil.exe', "../../etc/passwd", "a\r\nset-cookie: x=1"):
+            answer = await it.visitor.get(f"/api/cluster/messages/export?topic={quote(topic)}")
+            name = answer.headers["content-disposition"].removeprefix('attachment; filename="')
+            assert re.fullmatch(r'[\w.-]+"', name, re.ASCII) and "set-cookie" not in answer.headers
+
+    play(tmp_path, work)
 
 
 def test_no_application_makes_a_checkpoint(tmp_path: Path) -> None:

@@ -37,13 +37,15 @@ from rucola.console.api.shapes import (
     plan_shown,
 )
 from rucola.console.api.values import to_json
+from rucola.console.bounds import Places, TooManyError
 from rucola.console.changes.desk import ChangeDesk, ConfirmError, MovedError, ReadOnlyError, TokenError, change_of
 from rucola.console.changes.plan import KindOfChange, PlanError
 from rucola.console.cluster.watches import Watches
 from rucola.console.config import ClusterAt, ConsoleConfig
-from rucola.console.messages.tail import TailDesk, TooManyTailsError
+from rucola.console.messages.tail import TailDesk
 from rucola.console.pages.render import STATIC, Appearance, Pages
 from rucola.console.pages.texts import translate
+from rucola.console.views.export import EXPORTS_MAX, OF_VISITOR_MAX, ExportQuery, export_messages
 from rucola.console.views.messages import OneMessageQuery, stored_message
 from rucola.console.views.table import VIEWS, View
 from rucola.console.visit import BadQueryError, NotFoundError, Visit
@@ -91,6 +93,7 @@ class Application:
         self._pages = Pages(config.base_path)
         self._scripts: dict[tuple[str, BrokerAccount], str] = {}
         """Sessions of scripts, which send their account with each request."""
+        self._exports = Places(OF_VISITOR_MAX, EXPORTS_MAX, "There are too many exports: wait until one has ended.")
         # Cookies do not tell ports apart.
         self._cookie = f"rucola_session_{config.port}"
         routes = [
@@ -104,6 +107,7 @@ class Application:
             Route("/api/{cluster}/changes", self._api_apply, methods=["POST"]),
             Route("/api/{cluster}/changes/{kind}", self._api_plan, methods=["POST"]),
             Route("/api/{cluster}/message/body", self._api_body),
+            Route("/api/{cluster}/messages/export", self._api_export),
             Route("/api/{cluster}/{path}", self._api_view),
             Route("/{cluster}/change/{kind}", self._change, methods=["GET", "POST"]),
             Route("/{cluster}/{path}", self._page),
@@ -246,7 +250,7 @@ class Application:
             response: Response = RedirectResponse(self._pages.url("login", cluster=cluster.name, back=back), 303)
             self._set_cookie(request, response, cookie)
             return response
-        except (BadQueryError, NotFoundError, ReadOnlyError, TooManyTailsError, RucolaError) as error:
+        except (BadQueryError, NotFoundError, ReadOnlyError, TooManyError, RucolaError) as error:
             return self._error_page(request, cookie, cluster, _refusal(error))
 
     def _error_page(self, request: Request, cookie: str, cluster: ClusterAt | None, refusal: _Refusal) -> Response:
@@ -392,6 +396,12 @@ class Application:
 
         return await self._api(request, answer)
 
+    async def _api_export(self, request: Request) -> Response:
+        async def answer(visit: Visit) -> Response:
+            return await export_messages(visit, parse_query(ExportQuery, request.query_params), self._exports)
+
+        return await self._api(request, answer)
+
     async def _api_plan(self, request: Request) -> Response:
         change = change_of(request.path_params["kind"])
         if change is None:
@@ -426,7 +436,7 @@ class Application:
             return _error(_Refusal(401, "sign-in", str(error) or "sign in, or send an account with HTTP Basic"))
         except (
             BadQueryError, NotFoundError, PlanError, ReadOnlyError, TokenError, ConfirmError, MovedError,
-            TooManyTailsError, RucolaError,
+            TooManyError, RucolaError,
         ) as error:  # fmt: skip
             return _error(_refusal(error))
 
@@ -609,8 +619,8 @@ def _refusal(error: Exception) -> _Refusal:
             return _Refusal(400, "confirm", f"confirm must be {error.args[0]!r}")
         case MovedError():
             return _Refusal(409, "moved", "Something has moved meanwhile; plan again.")
-        case TooManyTailsError():
-            return _Refusal(429, "too-many", "There are too many live tails: close one, or wait a quarter of a minute.")
+        case TooManyError():
+            return _Refusal(429, "too-many", str(error))
         case _:
             return _Refusal(502, type(error).__name__, str(error))
 

@@ -10,6 +10,7 @@ from tests.unit.console.test_changes import play
 from tests.unit.console.visitor import Seen, Visitor
 
 from rucola.common.topic_config import TopicConfig
+from rucola.console.bounds import TooManyError
 from rucola.console.messages import tail
 from rucola.console.messages.tail import (
     KEEP_S,
@@ -19,7 +20,6 @@ from rucola.console.messages.tail import (
     TAILS_MAX,
     TailDesk,
     TailOf,
-    TooManyTailsError,
 )
 from rucola.testing.clock import ManualClock
 
@@ -140,7 +140,7 @@ def test_tails_of_a_visitor_are_bounded() -> None:
     for number in range(OF_VISITOR_MAX):
         assert desk.tail(of("a", number), True) is desk.tail(of("a", number), True)
         clock.advance(1)
-    with pytest.raises(TooManyTailsError):
+    with pytest.raises(TooManyError):
         desk.tail(of("a", 9), True)
     assert desk.tail(of("b", 0), True) is not None, "another visitor has places of his own"
     clock.advance(int(LEFT_S * 1000))
@@ -153,7 +153,7 @@ def test_tails_in_all_are_bounded() -> None:
     desk = TailDesk(clock.monotonic)
     for number in range(TAILS_MAX):
         desk.tail(of(f"visitor {number}", 0), True)
-    with pytest.raises(TooManyTailsError):
+    with pytest.raises(TooManyError):
         desk.tail(of("late", 0), True)
     clock.advance(int(KEEP_S * 1000))
     desk.expire()

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from rucola.client.admin import AdminClient
 from rucola.common.message import MessageExt
+from rucola.console.bounds import TooManyError
 from rucola.console.cluster.asking import Unknown, by_deadline
 from rucola.console.cluster.snapshot import ClusterSnapshot
 from rucola.console.messages.reading import PULL_MESSAGES, Pulled, QueueAt, pulled
@@ -35,10 +36,7 @@ LEFT_S: Final = 15.0
 """A tail that was not asked for so long may go if another one needs its place."""
 KEEP_S: Final = 600.0
 LIFE_S: Final = 1_800.0
-
-
-class TooManyTailsError(Exception):
-    """There are as many tails as there may be, for this visitor or in all."""
+_REFUSAL: Final = "There are too many live tails: close one, or wait a quarter of a minute."
 
 
 class TailOf(NamedTuple):
@@ -164,7 +162,7 @@ class TailDesk:
         """The tail, which begins if there is none; None if it has ended, once: the next call begins another one.
 
         Raises:
-            TooManyTailsError: there is no place for another one.
+            TooManyError: there is no place for another one.
         """
         now_s = self._monotonic()
         self.expire()
@@ -192,5 +190,5 @@ class TailDesk:
             return
         oldest = min(tails, key=lambda tail: tail.asked_s)
         if now_s - oldest.asked_s < LEFT_S:
-            raise TooManyTailsError
+            raise TooManyError(_REFUSAL)
         del self._tails[oldest.of]
