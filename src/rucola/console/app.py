@@ -42,6 +42,7 @@ from rucola.console.changes.desk import ChangeDesk, ConfirmError, MovedError, Re
 from rucola.console.changes.plan import KindOfChange, PlanError
 from rucola.console.cluster.watches import Watches
 from rucola.console.config import ClusterAt, ConsoleConfig
+from rucola.console.messages.decoding import BodyDecoders
 from rucola.console.messages.tail import TailDesk
 from rucola.console.pages.render import STATIC, Appearance, Pages
 from rucola.console.pages.texts import translate
@@ -85,10 +86,17 @@ class Application:
         throttle: Throttle,
         changes: ChangeDesk,
         tails: TailDesk,
+        decoders: BodyDecoders,
         clock: Clock,
     ) -> None:
         self._config, self._watches, self._sessions = config, watches, sessions
-        self._throttle, self._changes, self._tails, self._clock = throttle, changes, tails, clock
+        self._throttle, self._changes, self._tails, self._decoders, self._clock = (
+            throttle,
+            changes,
+            tails,
+            decoders,
+            clock,
+        )
         self._clusters = {cluster.name: cluster for cluster in config.cluster_list}
         self._pages = Pages(config.base_path)
         self._scripts: dict[tuple[str, BrokerAccount], str] = {}
@@ -504,7 +512,14 @@ class Application:
             raise SignInNeededError
         watch = self._watches.of(cluster.name, account)
         return Visit(
-            watch, session, _peer(request), self._config, self._changes.audited, self._clock.wall_ms, self._tails
+            watch,
+            session,
+            _peer(request),
+            self._config,
+            self._changes.audited,
+            self._clock.wall_ms,
+            self._tails,
+            self._decoders,
         )
 
     def _check_signed_in(self, visit: Visit) -> None:

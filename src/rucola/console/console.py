@@ -17,6 +17,7 @@ from rucola.console.cluster.watches import HistoryThread, Watch, Watches
 from rucola.console.config import ConsoleConfig
 from rucola.console.history import History
 from rucola.console.http_server import ConsoleHttp
+from rucola.console.messages.decoding import BodyDecoders
 from rucola.console.messages.tail import TailDesk
 from rucola.errors import ConfigError, StoreLockedError
 from rucola.runtime.clock import Clock, SystemClock
@@ -78,7 +79,8 @@ class Console:
 
         Raises:
             AddressInUseError: the port is taken.
-            ConfigError: the address or the directory cannot be used.
+            ConfigError: the address, the directory or a schema cannot be used.
+            MissingExtraError: a schema needs packages that are not installed.
             DiskError: the directory cannot be written.
         """
         try:
@@ -103,6 +105,7 @@ class Console:
             self._lock.release()
 
     async def _start(self) -> None:
+        decoders = await asyncio.to_thread(BodyDecoders, self.config.body_schemas)
         self._http.bind()
         directory = self.directory
         files = Files()
@@ -128,6 +131,7 @@ class Console:
             Throttle(monotonic),
             self._changes,
             tails,
+            decoders,
             self._clock,
         )
         watches.start()

@@ -9,6 +9,7 @@ from typing import Any
 from rucola.console.access.sessions import BrokerAccount, VisitSession
 from rucola.console.cluster.watches import Watch
 from rucola.console.config import ConsoleConfig
+from rucola.console.messages.decoding import BodyDecoders
 from rucola.console.messages.tail import TailDesk
 
 COUNT_MAX = 1_000
@@ -47,6 +48,7 @@ class Visit:
         audited: returns the newest changes of the audit log, at most so many.
         now_ms: returns the time, in ms since 1970.
         tails: the live tails of all visitors.
+        decoders: what makes text of bodies with a schema.
     """
 
     watch: Watch
@@ -56,6 +58,7 @@ class Visit:
     audited: Callable[[int], Awaitable[list[dict[str, Any]]]]
     now_ms: Callable[[], int]
     tails: TailDesk
+    decoders: BodyDecoders
 
     @property
     def cluster(self) -> str:

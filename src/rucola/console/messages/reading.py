@@ -34,7 +34,7 @@ class QueueAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PulledRange:
     """What a pull found, where the next one begins, and where the queue ends."""
 
     messages: list[MessageExt]
@@ -49,7 +49,7 @@ async def pulled(
     count: int,
     expression: str = "*",
     expression_type: str | None = None,
-) -> Pulled:
+) -> PulledRange:
     """Up to ``count`` messages from the position of a queue.
 
     Args:
@@ -62,7 +62,7 @@ async def pulled(
         expression_type, max_msg_bytes=_PULL_BYTES,
     )  # fmt: skip
     answer = await admin.api.pull_message(queue.address, header, TIMEOUT_MS)
-    return Pulled(
+    return PulledRange(
         await decoded(answer.body, position, queue.broker), answer.header.next_begin_offset, answer.header.max_offset
     )
 

@@ -18,7 +18,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.common.numbers import INT64_MAX
 from rucola.console.cluster.asking import Reason, Unknown, asked, by_deadline
 from rucola.console.cluster.snapshot import BrokerState, ClusterSnapshot, Large
-from rucola.console.messages.reading import PULL_MESSAGES, TIMEOUT_MS, Pulled, QueueAt, decoded, pulled
+from rucola.console.messages.reading import PULL_MESSAGES, TIMEOUT_MS, PulledRange, QueueAt, decoded, pulled
 from rucola.formats.message_id import parse_offset_message_id
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.query import QueryMessageRequestHeader
@@ -189,7 +189,7 @@ async def scan(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery) 
     )
 
 
-def _take(query: ScanQuery, queue: QueueAt, answer: Pulled | Unknown, state: _Scan) -> None:
+def _take(query: ScanQuery, queue: QueueAt, answer: PulledRange | Unknown, state: _Scan) -> None:
     """Takes what a pull found."""
     if isinstance(answer, Unknown):
         state.unknown.append(answer)

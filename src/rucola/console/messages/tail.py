@@ -18,7 +18,7 @@ from rucola.common.message import MessageExt
 from rucola.console.bounds import TooManyError
 from rucola.console.cluster.asking import Unknown, by_deadline
 from rucola.console.cluster.snapshot import ClusterSnapshot
-from rucola.console.messages.reading import PULL_MESSAGES, Pulled, QueueAt, pulled
+from rucola.console.messages.reading import PULL_MESSAGES, PulledRange, QueueAt, pulled
 from rucola.console.messages.rows import MessageRow, row_of
 from rucola.console.messages.search import ScanQuery, queues_of
 from rucola.filter.tag import parse_tag_expression
@@ -127,7 +127,7 @@ class Tail:
         self.seen += len(found)
         self.rows.extend(row_of(one, self.may_see_bodies) for one in found[-WINDOW:])
 
-    def _pulled(self, admin: AdminClient, queue: QueueAt) -> asyncio.Future[Pulled]:
+    def _pulled(self, admin: AdminClient, queue: QueueAt) -> asyncio.Future[PulledRange]:
         kind = "SQL92" if self.of.is_sql else "TAG"
         return asyncio.ensure_future(
             pulled(admin, self.of.topic, queue, PULL_MESSAGES, self.of.expression or "*", kind)

@@ -70,7 +70,7 @@ class WaitingSum:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingMessage:
+class HeldMessage:
     """A message that waits.
 
     Attributes:
@@ -98,20 +98,20 @@ class WaitingMessage:
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingFound:
     """What waits; ``scanned`` of ``total`` records were read for it."""
 
     sums: list[WaitingSum] = field(default_factory=list)
-    rows: list[WaitingMessage] = field(default_factory=list)
+    rows: list[HeldMessage] = field(default_factory=list)
     scanned: int = 0
     total: int = 0
     unknown: list[Unknown] = field(default_factory=list)
 
 
-Look = Callable[[AdminClient, BrokerState, int], Awaitable[Waiting]]
+Look = Callable[[AdminClient, BrokerState, int], Awaitable[WaitingFound]]
 
 
-async def waiting(admin: AdminClient, snapshot: ClusterSnapshot, kind: str, now_ms: int) -> Waiting:
+async def waiting(admin: AdminClient, snapshot: ClusterSnapshot, kind: str, now_ms: int) -> WaitingFound:
     """What waits at all masters, the next messages first.
 
     Args:
@@ -119,7 +119,7 @@ async def waiting(admin: AdminClient, snapshot: ClusterSnapshot, kind: str, now_
     """
     look, masters = KINDS[kind], snapshot.masters
     answers = await by_deadline([(one.address, look(admin, one, now_ms)) for one in masters], DEADLINE_S)
-    found = Waiting()
+    found = WaitingFound()
     for answer in answers:
         if isinstance(answer, Unknown):
             found.unknown.append(answer)
@@ -134,12 +134,12 @@ async def waiting(admin: AdminClient, snapshot: ClusterSnapshot, kind: str, now_
     return found
 
 
-async def _delayed(admin: AdminClient, broker: BrokerState, _now_ms: int) -> Waiting:
+async def _delayed(admin: AdminClient, broker: BrokerState, _now_ms: int) -> WaitingFound:
     """By delay level: the counts are in the broker's figures, the messages in a queue for each level."""
     runtime, config = await asyncio.gather(
         admin.api.runtime_info(broker.address), asked(broker.address, admin.api.broker_config(broker.address))
     )
-    found = Waiting()
+    found = WaitingFound()
     text = "" if isinstance(config, Unknown) else config.get("messageDelayLevel", "")
     if isinstance(config, Unknown):
         found.unknown.append(config)
@@ -167,12 +167,12 @@ async def _delayed(admin: AdminClient, broker: BrokerState, _now_ms: int) -> Wai
     return found
 
 
-async def _timed(admin: AdminClient, broker: BrokerState, now_ms: int) -> Waiting:
+async def _timed(admin: AdminClient, broker: BrokerState, now_ms: int) -> WaitingFound:
     """By topic: the broker counts them; the messages are in the timer topic."""
     counts, found = await asyncio.gather(
         asked(broker.address, _timer_counts(admin, broker)), _read_timer(admin, broker)
     )
-    waiting_now = Waiting(scanned=found.scanned, total=found.total)
+    waiting_now = WaitingFound(scanned=found.scanned, total=found.total)
     if isinstance(counts, Unknown):
         waiting_now.unknown.append(counts)
     recalled: set[str] = set()
@@ -216,10 +216,10 @@ async def undecided(admin: AdminClient, broker: BrokerState) -> Records:
     return Records(left, halves.scanned, halves.total)
 
 
-async def _half(admin: AdminClient, broker: BrokerState, _now_ms: int) -> Waiting:
+async def _half(admin: AdminClient, broker: BrokerState, _now_ms: int) -> WaitingFound:
     """Half messages without a decision, and those whose producer was asked too often."""
     left = await undecided(admin, broker)
-    found = Waiting(scanned=left.scanned, total=left.total)
+    found = WaitingFound(scanned=left.scanned, total=left.total)
     found.rows = [_row(broker, message, None) for message in left.messages]
     is_whole = left.scanned == left.total
     if not is_whole:
@@ -236,12 +236,12 @@ async def _half(admin: AdminClient, broker: BrokerState, _now_ms: int) -> Waitin
     return found
 
 
-async def _popped(admin: AdminClient, broker: BrokerState, now_ms: int) -> Waiting:
+async def _popped(admin: AdminClient, broker: BrokerState, now_ms: int) -> WaitingFound:
     """Popped messages without an acknowledgement. No broker counts them: the checkpoints of pops and the
     acknowledgements wait in the timer topic until the messages become visible again.
     """
     read = await _read_timer(admin, broker)
-    found = Waiting(scanned=read.scanned, total=read.total)
+    found = WaitingFound(scanned=read.scanned, total=read.total)
     acknowledged: dict[PopKey, set[int]] = {}
     checkpoints: dict[PopKey, tuple[MessageExt, PopCheckpoint]] = {}
     for message in read.messages:
@@ -370,11 +370,11 @@ def _row(
     handle_ms: int | None = None,
     *,
     is_given_up: bool = False,
-) -> WaitingMessage:
+) -> HeldMessage:
     topic = message.properties.get(REAL_TOPIC, message.topic)
     group = topic.split("%", 2)[2] if is_retry_topic(topic) else message.properties.get(PGROUP, "")
     checks = number_in(message.properties.get(TRANSACTION_CHECK_TIMES, ""), 0, INT32_MAX)
-    return WaitingMessage(
+    return HeldMessage(
         broker.name, message.topic, message.queue_id, message.queue_offset, message.offset_msg_id, topic, group,
         message.uniq_key or "", message.born_timestamp_ms, due_ms, handle_ms, checks or 0, is_given_up,
     )  # fmt: skip
@@ -382,18 +382,18 @@ def _row(
 
 def _popped_row(
     broker: BrokerState, key: PopKey, offset: int, checkpoint: PopCheckpoint, message: MessageExt
-) -> WaitingMessage:
-    return WaitingMessage(
+) -> HeldMessage:
+    return HeldMessage(
         broker.name, key.topic, key.queue_id, offset, "", key.topic, key.group, "", message.born_timestamp_ms,
         checkpoint.revive_ms,
     )  # fmt: skip
 
 
-def _first(rows: Iterable[WaitingMessage]) -> int | None:
+def _first(rows: Iterable[HeldMessage]) -> int | None:
     return min((row.due_ms for row in rows if row.due_ms is not None), default=None)
 
 
-def _targets(rows: Iterable[WaitingMessage]) -> tuple[str, ...]:
+def _targets(rows: Iterable[HeldMessage]) -> tuple[str, ...]:
     return tuple(sorted({name for row in rows for name in (row.topic, row.group) if name}))
 
 

@@ -95,7 +95,7 @@ class OneMessageQuery:
         broker: name of its broker.
         queue: its queue.
         offset: its queue offset.
-        form: how the body is shown: ``auto``, ``text``, ``json`` or ``hex``.
+        form: how the body is shown: ``auto``, ``decoded``, ``text``, ``json`` or ``hex``.
         at: first byte of the body that is shown.
     """
 
@@ -163,7 +163,8 @@ async def message(visit: Visit, query: OneMessageQuery) -> MessageView:
     transaction = TRANSACTION.get(found.sys_flag & 0xC)
     traits = [name for flag, name in TRAITS if found.sys_flag & flag] + ([transaction] if transaction else [])
     is_open = visit.may_see_bodies
-    body = await asyncio.to_thread(view_body, found.body, query.form, query.at) if is_open else None
+    decoder = visit.decoders.of(origin_of(found))
+    body = await asyncio.to_thread(view_body, found.body, query.form, query.at, decoder) if is_open else None
     is_returned = is_retry_topic(query.topic) or is_dlq_topic(query.topic)
     return MessageView(
         row_of(found, is_open),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rucola.console.cluster.asking import Unknown
 from rucola.console.cluster.snapshot import Large
-from rucola.console.messages.waiting import KINDS, WaitingMessage, WaitingSum, waiting
+from rucola.console.messages.waiting import KINDS, HeldMessage, WaitingSum, waiting
 from rucola.console.visit import BadQueryError, Visit
 
 
@@ -34,7 +34,7 @@ class WaitingPage:
 
     kind: str
     sums: tuple[WaitingSum, ...]
-    rows: tuple[WaitingMessage, ...]
+    rows: tuple[HeldMessage, ...]
     scanned: Large
     total: Large
     unknown: tuple[Unknown, ...]
