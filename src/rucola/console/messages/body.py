@@ -7,7 +7,7 @@ from typing import Final
 
 from rucola.common.json_library import orjson
 from rucola.console.cluster.snapshot import Large
-from rucola.console.messages.decoding import TopicDecoder, DecodeError
+from rucola.console.messages.decoding import DecodeError, TopicDecoder
 
 WINDOW_BYTES: Final = 64 * 1024
 HEX_BYTES: Final = 8 * 1024
