@@ -20,13 +20,13 @@ from starlette.routing import Route
 
 from rucola import __version__
 from rucola.common.json_library import orjson
-from rucola.console.access.guard import Guard, Receive, Scope, Send
+from rucola.console.access.guard import BODY_BYTES_MAX, Guard, Receive, Scope, Send
 from rucola.console.access.headers import Origins
 from rucola.console.access.login import SignInError, check_account
 from rucola.console.access.sessions import BrokerAccount, VisitSession, VisitSessions
 from rucola.console.access.throttle import Throttle
 from rucola.console.api.openapi import document
-from rucola.console.api.query import parse_query, query_text
+from rucola.console.api.query import VALUE_CHARACTERS_MAX, parse_query, query_text
 from rucola.console.api.shapes import (
     ApplyRequest,
     ClusterShown,
@@ -37,12 +37,16 @@ from rucola.console.api.shapes import (
     plan_shown,
 )
 from rucola.console.api.values import to_json
+from rucola.console.bounds import Places, TooManyError
 from rucola.console.changes.desk import ChangeDesk, ConfirmError, MovedError, ReadOnlyError, TokenError, change_of
 from rucola.console.changes.plan import KindOfChange, PlanError
 from rucola.console.cluster.watches import Watches
 from rucola.console.config import ClusterAt, ConsoleConfig
+from rucola.console.messages.decoding import BodyDecoders
+from rucola.console.messages.tail import TailDesk
 from rucola.console.pages.render import STATIC, Appearance, Pages
 from rucola.console.pages.texts import translate
+from rucola.console.views.export import EXPORTS_MAX, OF_VISITOR_MAX, ExportQuery, export_messages
 from rucola.console.views.messages import OneMessageQuery, stored_message
 from rucola.console.views.table import VIEWS, View
 from rucola.console.visit import BadQueryError, NotFoundError, Visit
@@ -81,14 +85,23 @@ class Application:
         sessions: VisitSessions,
         throttle: Throttle,
         changes: ChangeDesk,
+        tails: TailDesk,
+        decoders: BodyDecoders,
         clock: Clock,
     ) -> None:
         self._config, self._watches, self._sessions = config, watches, sessions
-        self._throttle, self._changes, self._clock = throttle, changes, clock
+        self._throttle, self._changes, self._tails, self._decoders, self._clock = (
+            throttle,
+            changes,
+            tails,
+            decoders,
+            clock,
+        )
         self._clusters = {cluster.name: cluster for cluster in config.cluster_list}
         self._pages = Pages(config.base_path)
         self._scripts: dict[tuple[str, BrokerAccount], str] = {}
         """Sessions of scripts, which send their account with each request."""
+        self._exports = Places(OF_VISITOR_MAX, EXPORTS_MAX, "There are too many exports: wait until one has ended.")
         # Cookies do not tell ports apart.
         self._cookie = f"rucola_session_{config.port}"
         routes = [
@@ -102,6 +115,7 @@ class Application:
             Route("/api/{cluster}/changes", self._api_apply, methods=["POST"]),
             Route("/api/{cluster}/changes/{kind}", self._api_plan, methods=["POST"]),
             Route("/api/{cluster}/message/body", self._api_body),
+            Route("/api/{cluster}/messages/export", self._api_export),
             Route("/api/{cluster}/{path}", self._api_view),
             Route("/{cluster}/change/{kind}", self._change, methods=["GET", "POST"]),
             Route("/{cluster}/{path}", self._page),
@@ -144,7 +158,7 @@ class Application:
             "value": value,
             "query": query,
             "copies": [*self._command(visit, view.command(query)), api],
-            "live": view.live,
+            "live": view.live and not view.is_still(value),
         }
         return self._html(request, cookie, view.template, values, visit)
 
@@ -154,21 +168,32 @@ class Application:
             raise HTTPException(404)
 
         async def answer(cookie: str, visit: Visit) -> Response:
-            if request.method == "POST":
-                return await self._apply_page(request, cookie, visit, change)
-            return await self._change_page(request, cookie, visit, change, "")
+            if request.method != "POST":
+                return await self._change_page(request, cookie, visit, change, "", request.query_params)
+            form = await self._form(request, visit.session)
+            if change.has_content and "token" not in form:
+                return await self._change_page(request, cookie, visit, change, "", form)
+            return await self._apply_page(request, cookie, visit, change, form)
 
         return await self._paged(request, answer)
 
     async def _change_page(
-        self, request: Request, cookie: str, visit: Visit, change: KindOfChange, error: str
+        self,
+        request: Request,
+        cookie: str,
+        visit: Visit,
+        change: KindOfChange,
+        error: str,
+        given: Mapping[str, str],
     ) -> Response:
         """The form of a change and, if it is filled in, what it will do."""
         query, plan, token = change.query(), None, ""
         status = 200
         try:
-            query = parse_query(change.query, request.query_params)
-            if change.is_complete(query):
+            query = parse_query(change.query, given, BODY_BYTES_MAX if change.has_content else VALUE_CHARACTERS_MAX)
+            if change.fill is not None and request.method != "POST":
+                query = await change.fill(visit, query)
+            elif change.is_complete(query):
                 token, plan = await self._changes.show(visit, change, query)
         except (BadQueryError, PlanError) as wrong:
             error, status = self._said(request, wrong), 400
@@ -178,27 +203,28 @@ class Application:
             {"query": query, "plan": plan, "token": token, "made": None, "error": error},
         )  # fmt: skip
 
-    async def _apply_page(self, request: Request, cookie: str, visit: Visit, change: KindOfChange) -> Response:
-        form = await self._form(request, visit.session)
-        look = self._look(request)
+    async def _apply_page(
+        self, request: Request, cookie: str, visit: Visit, change: KindOfChange, form: Mapping[str, str]
+    ) -> Response:
+        look, given = self._look(request), request.query_params
         try:
             made = await self._changes.make(visit, form.get("token", ""), form.get("confirm", ""))
         except ConfirmError as error:
             text = translate(look.language, "Type {name} to confirm.", name=error.args[0])
-            return await self._change_page(request, cookie, visit, change, text)
+            return await self._change_page(request, cookie, visit, change, text, given)
         except TokenError:
             text = translate(look.language, "This was shown too long ago, or is done already. Look again.")
-            return await self._change_page(request, cookie, visit, change, text)
+            return await self._change_page(request, cookie, visit, change, text, given)
         except MovedError:
             text = translate(look.language, "Something has moved meanwhile. Look again at what it will do now.")
-            return await self._change_page(request, cookie, visit, change, text)
+            return await self._change_page(request, cookie, visit, change, text, given)
         except PlanError as error:
-            return await self._change_page(request, cookie, visit, change, self._said(request, error))
+            return await self._change_page(request, cookie, visit, change, self._said(request, error), given)
         except DiskError as error:
             text = translate(
                 look.language, "Nothing was changed, because the audit log cannot be written: {why}", why=error
             )
-            return await self._change_page(request, cookie, visit, change, text)
+            return await self._change_page(request, cookie, visit, change, text, given)
         return self._change_html(
             request, cookie, visit, change, 200,
             {"query": change.query(), "plan": None, "token": "", "made": made, "error": ""},
@@ -213,6 +239,7 @@ class Application:
             "title": change.title,
             "under": change.under,
             "kind": change.kind,
+            "has_content": change.has_content,
             "copies": self._command(visit, plan.command) if plan is not None else [],
             "suggestions": [part.topic for part in (group.topics if group is not None else None) or ()],
             "live": False,
@@ -231,12 +258,18 @@ class Application:
             response: Response = RedirectResponse(self._pages.url("login", cluster=cluster.name, back=back), 303)
             self._set_cookie(request, response, cookie)
             return response
-        except (BadQueryError, NotFoundError, ReadOnlyError, RucolaError) as error:
+        except (BadQueryError, NotFoundError, ReadOnlyError, TooManyError, RucolaError) as error:
             return self._error_page(request, cookie, cluster, _refusal(error))
 
     def _error_page(self, request: Request, cookie: str, cluster: ClusterAt | None, refusal: _Refusal) -> Response:
         look = self._look(request)
-        headings = {400: "Not allowed", 403: "Refused", 404: "There is no such thing", 502: "A server refused"}
+        headings = {
+            400: "Not allowed",
+            403: "Refused",
+            404: "There is no such thing",
+            429: "Too many",
+            502: "A server refused",
+        }
         heading = translate(look.language, headings.get(refusal.status, "Not allowed"))
         values: dict[str, Any] = {
             "title": heading,
@@ -371,13 +404,19 @@ class Application:
 
         return await self._api(request, answer)
 
+    async def _api_export(self, request: Request) -> Response:
+        async def answer(visit: Visit) -> Response:
+            return await export_messages(visit, parse_query(ExportQuery, request.query_params), self._exports)
+
+        return await self._api(request, answer)
+
     async def _api_plan(self, request: Request) -> Response:
         change = change_of(request.path_params["kind"])
         if change is None:
             raise HTTPException(404)
 
         async def answer(visit: Visit) -> Response:
-            query = parse_query(change.query, await self._json_body(request))
+            query = parse_query(change.query, await self._json_body(request), BODY_BYTES_MAX)
             token, plan = await self._changes.show(visit, change, query)
             return _json(to_json(plan_shown(plan, token), PlanShown))
 
@@ -404,7 +443,8 @@ class Application:
         except SignInNeededError as error:
             return _error(_Refusal(401, "sign-in", str(error) or "sign in, or send an account with HTTP Basic"))
         except (
-            BadQueryError, NotFoundError, PlanError, ReadOnlyError, TokenError, ConfirmError, MovedError, RucolaError,
+            BadQueryError, NotFoundError, PlanError, ReadOnlyError, TokenError, ConfirmError, MovedError,
+            TooManyError, RucolaError,
         ) as error:  # fmt: skip
             return _error(_refusal(error))
 
@@ -471,7 +511,16 @@ class Application:
         if not account.name and not self._config.is_open:
             raise SignInNeededError
         watch = self._watches.of(cluster.name, account)
-        return Visit(watch, session, _peer(request), self._config, self._changes.audited)
+        return Visit(
+            watch,
+            session,
+            _peer(request),
+            self._config,
+            self._changes.audited,
+            self._clock.wall_ms,
+            self._tails,
+            self._decoders,
+        )
 
     def _check_signed_in(self, visit: Visit) -> None:
         """Raises ``SignInNeededError`` if the brokers tell a visitor without an account nothing."""
@@ -585,6 +634,8 @@ def _refusal(error: Exception) -> _Refusal:
             return _Refusal(400, "confirm", f"confirm must be {error.args[0]!r}")
         case MovedError():
             return _Refusal(409, "moved", "Something has moved meanwhile; plan again.")
+        case TooManyError():
+            return _Refusal(429, "too-many", str(error))
         case _:
             return _Refusal(502, type(error).__name__, str(error))
 

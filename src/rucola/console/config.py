@@ -70,6 +70,13 @@ class ConsoleConfig:
         "*",
         "Accounts that may see bodies, keys and properties of messages, separated by commas; `*` for everybody.",
     )
+    body_schemas: str = option(
+        "bodySchemas",
+        "",
+        "Schemas of bodies, read at the start: `orders=orders.avsc,bills=bills.desc#acme.Bill`; with `+5` at the end, "
+        "the first five bytes of a body are skipped. Avro schemas of records, or descriptor sets "
+        "(`protoc --include_imports --descriptor_set_out`). Needs the extra `schemas`.",
+    )
     refresh_ms: int = option(
         "refreshInterval",
         2_000,

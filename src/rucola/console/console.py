@@ -17,6 +17,8 @@ from rucola.console.cluster.watches import HistoryThread, Watch, Watches
 from rucola.console.config import ConsoleConfig
 from rucola.console.history import History
 from rucola.console.http_server import ConsoleHttp
+from rucola.console.messages.decoding import BodyDecoders
+from rucola.console.messages.tail import TailDesk
 from rucola.errors import ConfigError, StoreLockedError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import DirectoryLock, Files
@@ -77,7 +79,8 @@ class Console:
 
         Raises:
             AddressInUseError: the port is taken.
-            ConfigError: the address or the directory cannot be used.
+            ConfigError: the address, the directory or a schema cannot be used.
+            MissingExtraError: a schema needs packages that are not installed.
             DiskError: the directory cannot be written.
         """
         try:
@@ -102,6 +105,7 @@ class Console:
             self._lock.release()
 
     async def _start(self) -> None:
+        decoders = await asyncio.to_thread(BodyDecoders, self.config.body_schemas)
         self._http.bind()
         directory = self.directory
         files = Files()
@@ -118,6 +122,7 @@ class Console:
             self.config, self._clock, HistoryThread(history, self._thread), self.supervisor, sessions.accounts
         )
         self._changes = ChangeDesk(AuditLog(directory, self._clock), self._thread, monotonic)
+        tails = TailDesk(monotonic)
         self.application = Application(
             self.config,
             Origins(self.config, self._http.port),
@@ -125,12 +130,15 @@ class Console:
             sessions,
             Throttle(monotonic),
             self._changes,
+            tails,
+            decoders,
             self._clock,
         )
         watches.start()
 
         async def tidy() -> None:
             sessions.expire()
+            tails.expire()
             await watches.drop_idle()
 
         self._tidy = self.supervisor.every("end sessions", lambda: _TIDY_S, tidy, asyncio.get_running_loop())

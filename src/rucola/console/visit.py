@@ -9,6 +9,8 @@ from typing import Any
 from rucola.console.access.sessions import BrokerAccount, VisitSession
 from rucola.console.cluster.watches import Watch
 from rucola.console.config import ConsoleConfig
+from rucola.console.messages.decoding import BodyDecoders
+from rucola.console.messages.tail import TailDesk
 
 COUNT_MAX = 1_000
 
@@ -44,6 +46,9 @@ class Visit:
         peer: address of the visitor.
         config: options of the console.
         audited: returns the newest changes of the audit log, at most so many.
+        now_ms: returns the time, in ms since 1970.
+        tails: the live tails of all visitors.
+        decoders: what makes text of bodies with a schema.
     """
 
     watch: Watch
@@ -51,6 +56,9 @@ class Visit:
     peer: str
     config: ConsoleConfig
     audited: Callable[[int], Awaitable[list[dict[str, Any]]]]
+    now_ms: Callable[[], int]
+    tails: TailDesk
+    decoders: BodyDecoders
 
     @property
     def cluster(self) -> str:

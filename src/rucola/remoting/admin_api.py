@@ -16,6 +16,7 @@ from rucola.protocol.bodies.configs import (
     SubscriptionGroupWrapper,
 )
 from rucola.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
+from rucola.protocol.bodies.consumer_running import ConsumeMessageDirectlyResult
 from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.bodies.lite import (
@@ -44,6 +45,7 @@ from rucola.protocol.headers import lite as lite_headers
 from rucola.protocol.headers import namesrv_admin as namesrv_headers
 from rucola.protocol.headers.header import CommandHeader
 from rucola.protocol.headers.offset import ResetOffsetRequestHeader
+from rucola.protocol.headers.transaction import ResumeCheckHalfMessageRequestHeader
 from rucola.remoting.api import RemotingApi
 
 TIMEOUT_MS = 10_000
@@ -241,6 +243,19 @@ class AdminApi(RemotingApi):
         return fastjson.load_object(answer.body, "ConsumerRunningInfo")
 
     # broker
+
+    async def consume_directly(
+        self, address: str, header: headers.ConsumeMessageDirectlyRequestHeader, timeout_ms: int = 15_000
+    ) -> ConsumeMessageDirectlyResult:
+        """CONSUME_MESSAGE_DIRECTLY (309): the client's answer; raises ``BrokerError`` 207 if it does not answer the
+        broker.
+        """
+        answer = await self._ask(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, timeout_ms=timeout_ms)
+        return ConsumeMessageDirectlyResult.decode(answer.body)
+
+    async def resume_check(self, address: str, header: ResumeCheckHalfMessageRequestHeader) -> None:
+        """RESUME_CHECK_HALF_MESSAGE (323)."""
+        await self._ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
     async def ha_status(self, address: str) -> HARuntimeInfo:
         """GET_BROKER_HA_STATUS (907)."""

@@ -33,6 +33,8 @@ GRPC = "grpc", ("cryptography", "google.protobuf")
 """Needed by the gRPC door."""
 CONSOLE = "console", ("jinja2", "starlette", "uvicorn")
 """Needed by ``rucola console``."""
+SCHEMAS = "schemas", ("fastavro", "google.protobuf")
+"""Needed by the console for bodies in Avro and Protocol Buffers."""
 ICEBERG = "iceberg", ("pyiceberg", "sqlalchemy")
 """Needed for Iceberg tables."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rucola.console.changes.plan import StepOutcome
 from rucola.console.changes.table import CHANGES
+from rucola.console.messages.way import WayKind
 from rucola.console.views.messages import TRAITS, TRANSACTION
 from rucola.console.views.table import VIEWS
 
@@ -22,6 +23,7 @@ def texts_in_code(package: Path) -> set[str]:
     """All keys of the catalogue."""
     found = {view.title for view in VIEWS if view.template} | {change.title for change in CHANGES.values()}
     found |= {outcome.value for outcome in StepOutcome} | {"Sign in"}
+    found |= {kind.value for kind in WayKind}
     found |= {name for _, name in TRAITS} | set(TRANSACTION.values())
     for template in sorted((package / "pages" / "templates").glob("*.html")):
         found |= _of_template(template.read_text())

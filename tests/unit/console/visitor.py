@@ -193,10 +193,10 @@ class Seen:
 
 
 @asynccontextmanager
-async def seen(folder: Path, **options: Any) -> AsyncIterator[Seen]:
-    """A console that has looked at a cluster once."""
+async def seen(folder: Path, broker: Mapping[str, Any] | None = None, **options: Any) -> AsyncIterator[Seen]:
+    """A console that has looked at a cluster once; ``broker``: options of the broker."""
     async with (
-        administered(folder / "store") as there,
+        administered(folder / "store", **(broker or {})) as there,
         console_of(there.cluster.namesrv.address, folder, **options) as console,
     ):
         found = Seen(console, Visitor(console), there)

@@ -10,6 +10,8 @@ from rucola import __version__
 from rucola.console.api.shapes import ApplyRequest, ClusterShown, ErrorShown, MadeShown, PlanShown
 from rucola.console.api.values import schema
 from rucola.console.changes.table import CHANGES
+from rucola.console.messages.export import FORMATS
+from rucola.console.views.export import ExportQuery
 from rucola.console.views.table import VIEWS
 
 _CLUSTER = {"name": "cluster", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -54,6 +56,17 @@ def document() -> dict[str, Any]:
             "summary": "The bytes of a body, decompressed.",
             "parameters": [_CLUSTER, *_parameters(message.query)],
             "responses": {"200": {"description": "The body.", "content": {"application/octet-stream": {}}}, **errors},
+        }
+    }
+    paths["/api/{cluster}/messages/export"] = {
+        "get": {
+            "operationId": "export_messages",
+            "summary": "Messages as lines of JSON or CSV; the last line says why it stopped.",
+            "parameters": [_CLUSTER, *_parameters(ExportQuery)],
+            "responses": {
+                "200": {"description": "The lines.", "content": {kind: {} for kind in FORMATS.values()}},
+                **errors,
+            },
         }
     }
     for change in CHANGES.values():

@@ -14,7 +14,7 @@ T = TypeVar("T")
 VALUE_CHARACTERS_MAX = 8192
 
 
-def parse_query(kind: type[T], values: Mapping[str, str]) -> T:
+def parse_query(kind: type[T], values: Mapping[str, str], characters_max: int = VALUE_CHARACTERS_MAX) -> T:
     """Makes the query ``kind`` from parameters; those that it does not have are ignored.
 
     Raises:
@@ -28,8 +28,8 @@ def parse_query(kind: type[T], values: Mapping[str, str]) -> T:
             if entry.default is MISSING:
                 raise BadQueryError(entry.name, "", "a value")
             continue
-        if len(text) > VALUE_CHARACTERS_MAX:
-            raise BadQueryError(entry.name, text[:40], f"at most {VALUE_CHARACTERS_MAX} characters")
+        if len(text) > characters_max:
+            raise BadQueryError(entry.name, text[:40], f"at most {characters_max} characters")
         given[entry.name] = _parsed(entry.name, text, hints[entry.name])
     return kind(**given)
 

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rucola.client.config import ProducerConfig
-from rucola.client.producer import Producer
-from rucola.client.send_result import SendStatus
 from rucola.common import message_const
 from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX, dlq_topic, retry_topic
 from rucola.common.message import MessageExt, SystemMessage
@@ -21,6 +18,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.common.numbers import INT64_MAX, number_in
 from rucola.common.system_properties import forwarded
 from rucola.console.changes.plan import ChangePlan, ChangeStep, PlanError
+from rucola.console.changes.sending import MessageSender, doubt_of
 from rucola.console.cluster.snapshot import ClusterSnapshot, GroupState
 from rucola.console.messages.search import ScanQuery, Stop, by_offset, scan
 from rucola.console.times import time_ms
@@ -29,8 +27,6 @@ from rucola.console.visit import BadQueryError, Visit
 LETTERS_MAX: Final = 500
 RESENT_FROM: Final = "RESENT_FROM"
 TARGETS: Final = ("group", "topic")
-PRODUCER_GROUP: Final = "RUCOLA_CONSOLE"
-_TIMEOUT_MS: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ async def plan_resend(visit: Visit, query: ResendQuery) -> ChangePlan:
     letters, is_cut = await _letters(visit, snapshot, query)
     if not letters:
         raise PlanError("There are no dead letters of {name} in this range.", name=query.group)
-    sender = _Sender(visit)
+    sender = MessageSender(visit)
     steps = []
     for letter in letters:
         topic = _target(snapshot, group, letter, query.to)
@@ -78,7 +74,7 @@ async def plan_resend(visit: Visit, query: ResendQuery) -> ChangePlan:
         place = f"{letter.broker_name}:{letter.queue_id}:{letter.queue_offset}"
         steps.append(
             ChangeStep(
-                place, "", letter.msg_id, topic, "is sent to {topic}", {"topic": topic}, partial(sender.send, copy)
+                place, "", letter.msg_id, topic, "is sent to {topic}", {"topic": topic}, partial(_send, sender, copy)
             )
         )
     notes: list[tuple[str, dict[str, str]]] = [("The dead letters stay in {topic}.", {"topic": dlq_topic(group.name)})]
@@ -177,41 +173,5 @@ def _copy(letter: MessageExt, topic: str, group: str) -> SystemMessage:
     return SystemMessage(topic, letter.body, flag=letter.flag, properties=properties)
 
 
-class _Sender:
-    """Sends copies with a producer of its own, each once: a copy without an answer may have been stored."""
-
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
-        self._producer: Producer | None = None
-
-    async def send(self, copy: SystemMessage) -> str:
-        """Sends a copy; returns what is doubtful although it is stored.
-
-        Raises:
-            RucolaError: it was not stored, or nobody knows.
-        """
-        if self._producer is None:
-            config = self._visit.config
-            account = self._visit.account
-            producer = Producer(
-                PRODUCER_GROUP,
-                self._visit.watch.at.namesrv,
-                ProducerConfig(
-                    access_key=account.name,
-                    secret_key=account.secret,
-                    signature_version=config.signature_version,
-                    use_tls=config.use_tls,
-                    tls_trust_cert_path=config.tls_trust_cert_path,
-                    retry_times_when_send_failed=0,
-                    send_msg_timeout_ms=_TIMEOUT_MS,
-                ),
-            )
-            await producer.start()
-            self._producer = producer
-        result = await self._producer.send(copy)
-        return "" if result.status is SendStatus.SEND_OK else f"stored, but {result.status.value}"
-
-    async def close(self) -> None:
-        """Closes the producer, if there is one."""
-        if self._producer is not None:
-            await self._producer.shutdown()
+async def _send(sender: MessageSender, copy: SystemMessage) -> str:
+    return doubt_of(await sender.send(copy))

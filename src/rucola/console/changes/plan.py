@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from rucola.console.visit import Visit
-from rucola.errors import RemotingUnansweredError, RucolaError
+from rucola.errors import BrokerError, RemotingUnansweredError, RucolaError
+from rucola.protocol.codes import ResponseCode
 
 _TEXT_MAX = 300
 
@@ -21,6 +22,8 @@ class StepOutcome(StrEnum):
     """It was so already; nothing was sent."""
     REFUSED = "refused"
     """A server refused it, or could not be reached; nothing has changed."""
+    FAILED = "failed"
+    """It was carried out, and whoever did it reports a failure."""
     UNKNOWN = "unknown"
     """No answer came: it may have happened. It is not tried again."""
     NOT_TRIED = "not-tried"
@@ -94,6 +97,10 @@ class PlanError(Exception):
         return self.text.format(**self.values)
 
 
+class StepFailedError(Exception):
+    """A step was carried out, and whoever did it reports a failure; ``args[0]`` says which."""
+
+
 @dataclass(frozen=True, slots=True)
 class KindOfChange:
     """A kind of change.
@@ -107,6 +114,8 @@ class KindOfChange:
         permission: what the account needs, for the documentation.
         under: the entry of the menu that it belongs to.
         is_complete: whether the parameters are enough for a plan.
+        fill: fills in the form from the parameters that there are; None if nothing is to be filled in.
+        has_content: whether the parameters hold content of messages, which must not be in an address.
     """
 
     kind: str
@@ -117,6 +126,8 @@ class KindOfChange:
     permission: str
     under: str
     is_complete: Callable[[Any], bool]
+    fill: Callable[[Visit, Any], Awaitable[Any]] | None = None
+    has_content: bool = False
 
 
 async def carry_out(plan: ChangePlan) -> list[StepResult]:
@@ -145,6 +156,10 @@ async def _outcome(run: Callable[[], Awaitable[object]]) -> tuple[StepOutcome, s
         answer = await run()
     except RemotingUnansweredError as error:
         return StepOutcome.UNKNOWN, str(error)
+    except StepFailedError as error:
+        return StepOutcome.FAILED, str(error.args[0])
     except RucolaError as error:
-        return StepOutcome.REFUSED, str(error)
+        # A client that was asked through its broker has not answered.
+        is_silent = isinstance(error, BrokerError) and error.code == ResponseCode.CONSUME_MSG_TIMEOUT
+        return StepOutcome.UNKNOWN if is_silent else StepOutcome.REFUSED, str(error)
     return StepOutcome.DONE, answer if isinstance(answer, str) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rucola.console.changes import groups, letters, offsets, topics
+from rucola.console.changes import groups, letters, messages, offsets, topics, transactions
 from rucola.console.changes.plan import KindOfChange
 
 _ADMIN: Final = "administrator"
@@ -21,6 +21,24 @@ CHANGES: Final[Mapping[str, KindOfChange]] = {
             "resend", "Resend dead letters", letters.ResendQuery, letters.plan_resend, "change_resend.html",
             "SUB on the dead-letter topic and on group `TOOLS_CONSUMER`, PUB on the topic that gets the copies",
             "groups", letters.is_complete,
+        ),
+        KindOfChange(
+            "send", "Send a message", messages.SendQuery, messages.plan_send, "change_send.html", "PUB on the topic",
+            "messages", lambda query: bool(query.topic and query.body), messages.fill_send, has_content=True,
+        ),
+        KindOfChange(
+            "consume", "Have a message consumed now", messages.ConsumeQuery, messages.plan_consume,
+            "change_consume.html", _ADMIN, "messages", lambda query: bool(query.topic and query.place and query.group),
+        ),
+        KindOfChange(
+            "recall", "Cancel a timed message", messages.RecallQuery, messages.plan_recall, "change_recall.html",
+            "PUB on the topic, SUB on `rmq_sys_wheel_timer`; the account that sent it", "waiting",
+            lambda query: bool(query.topic and query.broker and query.key and query.due),
+        ),
+        KindOfChange(
+            "transaction", "End a transaction", transactions.TransactionQuery, transactions.plan_transaction,
+            "change_transaction.html", _ADMIN, "waiting",
+            lambda query: bool(query.broker and query.offset and query.to),
         ),
         KindOfChange(
             "topic", "Create or configure a topic", topics.TopicQuery, topics.plan_topic, "change_topic.html", _ADMIN,

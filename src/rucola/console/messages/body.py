@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rucola.common.json_library import orjson
 from rucola.console.cluster.snapshot import Large
+from rucola.console.messages.decoding import DecodeError, TopicDecoder
 
 WINDOW_BYTES: Final = 64 * 1024
 HEX_BYTES: Final = 8 * 1024
 JSON_BYTES_MAX: Final = 256 * 1024
 """Longest body that is tried as JSON."""
-FORMS: Final = ("auto", "text", "json", "hex")
+FORMS: Final = ("auto", "decoded", "text", "json", "hex")
 _HEX_COLUMNS: Final = 16
 _INDENT: Final = "  "
 
@@ -22,11 +23,13 @@ class BodyView:
     """A window of a body.
 
     Attributes:
-        form: ``text``, ``json`` or ``hex``.
+        form: ``decoded`` (by a schema), ``text``, ``json`` or ``hex``.
         guess: what the body seems to be: ``empty``, ``json``, ``text`` or ``binary``.
         text: the window in this form.
         begin: first byte of the window; ``end``: the byte after its last one.
         size: bytes of the whole body.
+        schema: name of the topic's schema; empty if it has none.
+        problem: why the body cannot be decoded by it.
     """
 
     form: str
@@ -35,12 +38,26 @@ class BodyView:
     begin: Large
     end: Large
     size: Large
+    schema: str = ""
+    problem: str = ""
 
 
-def view_body(body: bytes, form: str, at: int) -> BodyView:
-    """The window of a body that begins at byte ``at``, in one of ``FORMS``. JSON is shown from its first byte."""
+def view_body(body: bytes, form: str, at: int, decoder: TopicDecoder | None = None) -> BodyView:
+    """The window of a body that begins at byte ``at``, in one of ``FORMS``. JSON and what a decoder makes is shown from
+    the first byte. A body that cannot be decoded is shown otherwise, with the problem.
+    """
+    if decoder is None or form not in ("auto", "decoded"):
+        return replace(_window(body, form, at), schema=decoder.name if decoder is not None else "")
+    try:
+        text = decoder.text(body)
+    except DecodeError as error:
+        return replace(_window(body, "auto", at), schema=decoder.name, problem=error.args[0])
+    return BodyView("decoded", guess_of(body), text, 0, len(body), len(body), decoder.name)
+
+
+def _window(body: bytes, form: str, at: int) -> BodyView:
     guess = guess_of(body)
-    if form == "auto":
+    if form in ("auto", "decoded"):
         form = {"json": "json", "binary": "hex"}.get(guess, "text")
     if form == "json" and guess == "json":
         indented = indent_json(body.decode())

@@ -16,24 +16,16 @@ from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.common.numbers import INT64_MAX
-from rucola.common.sysflag import PullSysFlag
 from rucola.console.cluster.asking import Reason, Unknown, asked, by_deadline
 from rucola.console.cluster.snapshot import BrokerState, ClusterSnapshot, Large
-from rucola.errors import FormatError, MissingExtraError
-from rucola.formats.inner_batch import decode_single_messages
-from rucola.formats.message import decode_messages
+from rucola.console.messages.reading import PULL_MESSAGES, TIMEOUT_MS, PulledRange, QueueAt, decoded, pulled
 from rucola.formats.message_id import parse_offset_message_id
 from rucola.protocol.codes import ResponseCode
-from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.query import QueryMessageRequestHeader
 
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 DEADLINE_S: Final = 2.5
 SCANNED_MAX: Final = 5_000
 KEYED_MAX: Final = 64
-_PULL_MESSAGES: Final = 32
-_PULL_BYTES: Final = 1024 * 1024
-_TIMEOUT_MS: Final = 2_000
 
 
 class Stop(StrEnum):
@@ -69,25 +61,6 @@ class SearchResult:
     last_ms: int | None = None
     cursor: str = ""
     unknown: tuple[Unknown, ...] = ()
-
-
-@dataclass(slots=True)
-class _Queue:
-    """A queue that is read: ``position`` is the next offset, ``end`` the first that is not wanted."""
-
-    broker: str
-    address: str
-    number: int
-    position: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Pulled:
-    """What a pull found, and where the next one begins."""
-
-    messages: list[MessageExt]
-    next_offset: int
 
 
 @dataclass(slots=True)
@@ -173,8 +146,8 @@ async def by_offset(
     if broker is None:
         unknown = Unknown(Reason.REFUSED, queue.broker_name, "no name server lists such a broker")
         return SearchResult((), Stop.SERVER, 0, None, unknown=(unknown,))
-    place = _Queue(broker.name, broker.address, queue.queue_id, queue_offset, queue_offset + 1)
-    answer = await asked(broker.address, _pulled(admin, queue.topic, place, 1))
+    place = QueueAt(broker.name, broker.address, queue.queue_id, queue_offset, queue_offset + 1)
+    answer = await asked(broker.address, pulled(admin, queue.topic, place, 1))
     if isinstance(answer, Unknown):
         return SearchResult((), Stop.SERVER, 0, None, unknown=(answer,))
     return SearchResult(tuple(one for one in answer.messages if one.queue_offset == queue_offset)[:1], Stop.END, 1, 1)
@@ -189,7 +162,7 @@ async def scan(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery) 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + DEADLINE_S
     state = _Scan()
-    queues = await _queues(admin, snapshot, query, state)
+    queues = await queues_of(admin, snapshot, query, state.unknown)
     total = sum(max(queue.end - queue.position, 0) for queue in queues)
     stop = Stop.END
     while rest := [queue for queue in queues if queue.position < queue.end]:
@@ -199,10 +172,10 @@ async def scan(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery) 
         if len(state.messages) >= query.count or state.scanned >= SCANNED_MAX:
             stop = Stop.LIMIT
             break
-        room = max(min(_PULL_MESSAGES, -(-(query.count - len(state.messages)) // len(rest))), 1)
-        size = _PULL_MESSAGES if query.tag or query.text else room
+        room = max(min(PULL_MESSAGES, -(-(query.count - len(state.messages)) // len(rest))), 1)
+        size = PULL_MESSAGES if query.tag or query.text else room
         answers = await by_deadline(
-            [(one.address, _pulled(admin, query.topic, one, size)) for one in rest],
+            [(one.address, pulled(admin, query.topic, one, size)) for one in rest],
             max(deadline - loop.time(), 0.1),
         )
         for queue, answer in zip(rest, answers, strict=True):
@@ -216,7 +189,7 @@ async def scan(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery) 
     )
 
 
-def _take(query: ScanQuery, queue: _Queue, answer: _Pulled | Unknown, state: _Scan) -> None:
+def _take(query: ScanQuery, queue: QueueAt, answer: PulledRange | Unknown, state: _Scan) -> None:
     """Takes what a pull found."""
     if isinstance(answer, Unknown):
         state.unknown.append(answer)
@@ -239,8 +212,14 @@ def _take(query: ScanQuery, queue: _Queue, answer: _Pulled | Unknown, state: _Sc
             state.messages.append(message)
 
 
-async def _queues(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery, state: _Scan) -> list[_Queue]:
-    """The queues of a topic, each with the range that is wanted."""
+async def queues_of(
+    admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery, unknown: list[Unknown]
+) -> list[QueueAt]:
+    """The queues of a topic, each with the range that is wanted; ``unknown`` gets what was not told.
+
+    Raises:
+        ValueError: the cursor is none of a scan of this topic.
+    """
     topic = snapshot.topics.get(query.topic)
     places = [
         (broker, part.broker, number)
@@ -249,34 +228,34 @@ async def _queues(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuer
         for number in range(part.read_queues)
     ]
     if not places:
-        places = await _routed(admin, snapshot, query.topic, state)
+        places = await _routed(admin, snapshot, query.topic, unknown)
     starts = _parsed_cursor(query.cursor)
     ranges = await by_deadline(
         [(broker.address, _range(admin, broker.address, MessageQueue(query.topic, name, number), query))
          for broker, name, number in places],
         DEADLINE_S,
     )  # fmt: skip
-    queues: list[_Queue] = []
+    queues: list[QueueAt] = []
     share = -(-query.count // max(len(places), 1))
     for (broker, name, number), span in zip(places, ranges, strict=True):
         if isinstance(span, Unknown):
-            state.unknown.append(span)
+            unknown.append(span)
             continue
         begin, end = span
         if query.begin_ms is None and not query.cursor and not query.text and not query.tag:
             begin = max(begin, end - share)
         begin = max(starts.get((name, number), end if query.cursor else begin), begin)
-        queues.append(_Queue(name, broker.address, number, begin, end))
+        queues.append(QueueAt(name, broker.address, number, begin, end))
     return queues
 
 
 async def _routed(
-    admin: AdminClient, snapshot: ClusterSnapshot, topic: str, state: _Scan
+    admin: AdminClient, snapshot: ClusterSnapshot, topic: str, unknown: list[Unknown]
 ) -> list[tuple[BrokerState, str, int]]:
     """The queues of a topic by its route, for accounts that may not see the brokers' tables."""
     route = await asked("name servers", admin.readable_queues(topic))
     if isinstance(route, Unknown):
-        state.unknown.append(route)
+        unknown.append(route)
         return []
     return [
         (broker, queue.broker_name, queue.queue_id)
@@ -287,52 +266,24 @@ async def _routed(
 
 async def _range(admin: AdminClient, address: str, queue: MessageQueue, query: ScanQuery) -> tuple[int, int]:
     """First offset, and the one after the last, of what is wanted in a queue."""
-    low = await admin.api.min_offset(address, queue, _TIMEOUT_MS)
-    high = await admin.api.max_offset(address, queue, _TIMEOUT_MS)
+    low = await admin.api.min_offset(address, queue, TIMEOUT_MS)
+    high = await admin.api.max_offset(address, queue, TIMEOUT_MS)
     if query.begin_ms is not None and high > low:
-        low = max(await admin.api.search_offset(address, queue, query.begin_ms, timeout_ms=_TIMEOUT_MS), low)
+        low = max(await admin.api.search_offset(address, queue, query.begin_ms, timeout_ms=TIMEOUT_MS), low)
     return low, max(high, low)
 
 
 async def _viewed(admin: AdminClient, broker: BrokerState, physical_offset: int) -> list[MessageExt]:
-    record = await admin.api.view_message(broker.address, physical_offset, _TIMEOUT_MS)
-    return await _decoded(record, 0, broker.name)
+    record = await admin.api.view_message(broker.address, physical_offset, TIMEOUT_MS)
+    return await decoded(record, 0, broker.name)
 
 
 async def _keyed(
     admin: AdminClient, broker: BrokerState, header: QueryMessageRequestHeader
 ) -> tuple[list[MessageExt], bool]:
     """What a broker's index finds, and whether records may be missing."""
-    answer = await admin.api.query_message(broker.address, header, _TIMEOUT_MS)
-    return await _decoded(answer.records, 0, broker.name), answer.is_partial
-
-
-async def _pulled(admin: AdminClient, topic: str, queue: _Queue, count: int) -> _Pulled:
-    """Up to ``count`` messages from the position of a queue."""
-    position = queue.position
-    header = PullMessageRequestHeader(
-        TOOLS_GROUP, topic, queue.number, position, count, int(PullSysFlag.SUBSCRIPTION), 0, 0, 0, "*",
-        max_msg_bytes=_PULL_BYTES,
-    )  # fmt: skip
-    answer = await admin.api.pull_message(queue.address, header, _TIMEOUT_MS)
-    return _Pulled(await _decoded(answer.body, position, queue.broker), answer.header.next_begin_offset)
-
-
-async def _decoded(records: bytes, queue_offset: int, broker: str) -> list[MessageExt]:
-    """The messages in a response. A body that cannot be decompressed stays as it is stored."""
-    if not records:
-        return []
-
-    def decode() -> list[MessageExt]:
-        try:
-            messages = decode_single_messages(records, queue_offset)
-        except (FormatError, MissingExtraError):
-            messages = decode_messages(records, unpack=False)
-        for message in messages:
-            message.broker_name = broker
-        return messages
-
-    return await asyncio.to_thread(decode) if len(records) > 64 * 1024 else decode()
+    answer = await admin.api.query_message(broker.address, header, TIMEOUT_MS)
+    return await decoded(answer.records, 0, broker.name), answer.is_partial
 
 
 def _matches(message: MessageExt, query: ScanQuery) -> bool:
@@ -347,7 +298,7 @@ def _keys(message: MessageExt, unique: bool) -> Iterable[str]:
     return (message.uniq_key or "",) if unique else (message.keys or "").split()
 
 
-def _cursor(queues: Sequence[_Queue]) -> str:
+def _cursor(queues: Sequence[QueueAt]) -> str:
     return ",".join(f"{one.broker}:{one.number}:{one.position}" for one in queues if one.position < one.end)
 
 

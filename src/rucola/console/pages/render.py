@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rucola.console.api.query import query_text
+from rucola.console.messages.way import WayStep
 from rucola.console.pages import charts, shown
 from rucola.console.pages.texts import translate
+from rucola.console.pages.time_line import LaneMark, time_line
 
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final[Mapping[str, str]] = {
@@ -104,6 +106,13 @@ class Pages:
             write = {"rate": shown.rate, "number": shown.number, "percent": shown.percent}[kind]
             return charts.chart(series.points, title, write, shown.clock)
 
+        def way_picture(steps: Sequence[WayStep]) -> Markup:
+            marks = [
+                LaneMark(step.who or shown.UNKNOWN, step.at_ms, step.end_ms, step.outcome.value, word(step.what.value))
+                for step in steps
+            ]
+            return time_line(marks, word("Way of a message"), shown.utc)
+
         return self._environment.get_template(template).render(
             {
                 **values,
@@ -112,5 +121,6 @@ class Pages:
                 "now_ms": now_ms,
                 "ago": partial(shown.ago, now_ms=now_ms),
                 "chart": chart,
+                "way_picture": way_picture,
             }
         )

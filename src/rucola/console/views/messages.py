@@ -14,14 +14,14 @@ from rucola.common.message_queue import MessageQueue
 from rucola.common.numbers import INT64_MAX, number_in
 from rucola.common.sysflag import MessageSysFlag
 from rucola.console.cluster.asking import Unknown
-from rucola.console.cluster.snapshot import Large
-from rucola.console.messages.body import FORMS, BodyView, guess_of, view_body
+from rucola.console.cluster.snapshot import ClusterSnapshot, Large
+from rucola.console.messages.body import FORMS, BodyView, view_body
+from rucola.console.messages.rows import MessageRow, origin_of, row_of
 from rucola.console.messages.search import ScanQuery, SearchResult, Stop, by_id, by_key, by_offset, scan
 from rucola.console.times import time_ms
 from rucola.console.visit import BadQueryError, NotFoundError, Visit
 
 WAYS: Final = ("time", "key", "unique", "id", "offset")
-_PREVIEW: Final = 160
 TRAITS: Final = (
     (MessageSysFlag.COMPRESSED, "compressed"),
     (MessageSysFlag.MULTI_TAGS, "multi-tags"),
@@ -64,26 +64,6 @@ class MessagesQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRow:
-    """A message in a list. ``preview`` is the beginning of its body; None if the visitor may not see it."""
-
-    topic: str
-    broker: str
-    queue: int
-    offset: Large
-    offset_id: str
-    unique_key: str
-    keys: str | None
-    tag: str
-    stored_ms: int
-    born_ms: int
-    size: Large
-    retries: int
-    guess: str
-    preview: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class MessagePage:
     """The result of a search.
 
@@ -115,7 +95,7 @@ class OneMessageQuery:
         broker: name of its broker.
         queue: its queue.
         offset: its queue offset.
-        form: how the body is shown: ``auto``, ``text``, ``json`` or ``hex``.
+        form: how the body is shown: ``auto``, ``decoded``, ``text``, ``json`` or ``hex``.
         at: first byte of the body that is shown.
     """
 
@@ -133,6 +113,7 @@ class MessageView:
 
     Attributes:
         traits: what its flags say, for example ``compressed``.
+        origin: the topic to which the message was sent at first, as far as its properties tell.
         group: the group whose retry or dead-letter topic it is in; empty if it is in none.
         properties: None if the visitor may not see them; so with ``body``.
     """
@@ -146,6 +127,7 @@ class MessageView:
     sys_flag: int
     body_crc: int
     traits: tuple[str, ...]
+    origin: str
     group: str
     properties: Mapping[str, str] | None
     body: BodyView | None
@@ -156,7 +138,7 @@ async def messages(visit: Visit, query: MessagesQuery) -> MessagePage:
     if query.by not in WAYS:
         raise BadQueryError("by", query.by, ", ".join(WAYS))
     snapshot = await visit.watch.fresh()
-    topics = tuple(sorted(name for name, topic in snapshot.topics.items() if topic.kind in ("normal", "dead", "retry")))
+    topics = topics_shown(snapshot)
     is_asked = bool(query.key) if query.by in ("key", "unique", "id") else bool(query.topic)
     if not is_asked or (query.by == "offset" and not query.offset):
         return MessagePage(False, (), Stop.END, 0, None, None, None, "", (), topics)
@@ -168,6 +150,11 @@ async def messages(visit: Visit, query: MessagesQuery) -> MessagePage:
     )  # fmt: skip
 
 
+def topics_shown(snapshot: ClusterSnapshot) -> tuple[str, ...]:
+    """The topics that a form about messages offers."""
+    return tuple(sorted(name for name, topic in snapshot.topics.items() if topic.kind in ("normal", "dead", "retry")))
+
+
 async def message(visit: Visit, query: OneMessageQuery) -> MessageView:
     """One message, with a window of its body."""
     if query.form not in FORMS:
@@ -176,7 +163,8 @@ async def message(visit: Visit, query: OneMessageQuery) -> MessageView:
     transaction = TRANSACTION.get(found.sys_flag & 0xC)
     traits = [name for flag, name in TRAITS if found.sys_flag & flag] + ([transaction] if transaction else [])
     is_open = visit.may_see_bodies
-    body = await asyncio.to_thread(view_body, found.body, query.form, query.at) if is_open else None
+    decoder = visit.decoders.of(origin_of(found))
+    body = await asyncio.to_thread(view_body, found.body, query.form, query.at, decoder) if is_open else None
     is_returned = is_retry_topic(query.topic) or is_dlq_topic(query.topic)
     return MessageView(
         row_of(found, is_open),
@@ -188,6 +176,7 @@ async def message(visit: Visit, query: OneMessageQuery) -> MessageView:
         found.sys_flag,
         found.body_crc,
         tuple(traits),
+        origin_of(found),
         query.topic.split("%", 2)[2] if is_returned else "",
         dict(found.properties) if is_open else None,
         body,
@@ -207,29 +196,6 @@ async def stored_message(visit: Visit, query: OneMessageQuery) -> MessageExt:
         why = found.unknown[0].text if found.unknown else ""
         raise NotFoundError(f"{query.topic} {query.broker} {query.queue} {query.offset}", why)
     return found.messages[0]
-
-
-def row_of(found: MessageExt, may_see_bodies: bool) -> MessageRow:
-    """A message as a row of a list."""
-    preview = None
-    if may_see_bodies:
-        preview = found.body[: _PREVIEW * 4].decode("utf-8", "replace")[:_PREVIEW]
-    return MessageRow(
-        found.topic,
-        found.broker_name,
-        found.queue_id,
-        found.queue_offset,
-        found.offset_msg_id,
-        found.uniq_key or "",
-        (found.keys or "") if may_see_bodies else None,
-        found.tags or "",
-        found.store_timestamp_ms,
-        found.born_timestamp_ms,
-        len(found.body),
-        found.reconsume_times,
-        guess_of(found.body[:1024]) if len(found.body) > 1024 else guess_of(found.body),
-        preview,
-    )
 
 
 async def _found(visit: Visit, query: MessagesQuery) -> SearchResult:

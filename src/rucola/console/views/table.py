@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rucola.console.lists import ListQuery
-from rucola.console.views import audit, history, lists, messages, objects
+from rucola.console.views import audit, history, lists, messages, objects, tail, trace, waiting
 from rucola.console.views.listing import NameQuery, NoQuery
 from rucola.console.visit import Visit
 
@@ -27,6 +27,7 @@ class View:
         command: the same as options of ``rucola mqadmin``; empty if there is no such command.
         under: the entry of the menu that it belongs to.
         live: whether its page refreshes itself.
+        is_still: whether it does not although it is live, because a value does not change any more.
     """
 
     path: str
@@ -38,6 +39,7 @@ class View:
     command: Callable[[Any], str]
     under: str
     live: bool = True
+    is_still: Callable[[Any], bool] = lambda _value: False
 
 
 def _nothing(_query: object) -> str:
@@ -107,6 +109,19 @@ VIEWS: Final = (
             f"-o {shlex.quote(query.offset)}"
         ),
         "messages", live=False,
+    ),
+    View(
+        "tail", "Live tail", tail.TailQuery, tail.TailPage, tail.tail, "tail.html", _nothing, "messages",
+        is_still=lambda value: bool(value.is_still),
+    ),
+    View(
+        "trace", "Way of a message", trace.TraceQuery, trace.TracePage, trace.trace, "trace.html",
+        lambda query: f"queryMsgTraceById -i {shlex.quote(query.key or 'ID')} -t {shlex.quote(query.traces)}",
+        "messages", live=False,
+    ),
+    View(
+        "waiting", "Waiting", waiting.WaitingQuery, waiting.WaitingPage, waiting.waiting_messages, "waiting.html",
+        _nothing, "waiting", live=False,
     ),
     View("history", "History", history.HistoryQuery, history.HistoryPage, history.history, "", _nothing, ""),
     View("audit", "Changes made", NoQuery, audit.AuditPage, audit.audit, "audit.html", _nothing, "audit", live=False),

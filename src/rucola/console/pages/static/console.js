@@ -19,6 +19,8 @@ function isBusy(live) {
   const active = document.activeElement;
   if (document.hidden || String(getSelection())) return true;
   if (live.querySelector("details[open]")) return true;
+  const top = live.querySelector("[data-top]");
+  if (top && top.getBoundingClientRect().bottom < 0) return true;
   return live.contains(active) && /^(INPUT|SELECT|TEXTAREA)$/.test(active.tagName);
 }
 
@@ -68,7 +70,7 @@ function onKey(event) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
-  const pages = { o: "", t: "topics", g: "groups", m: "messages", c: "clients", b: "brokers" };
+  const pages = { o: "", t: "topics", g: "groups", m: "messages", w: "waiting", c: "clients", b: "brokers" };
   const before = after;
   after = "";
   if (before === "g" && event.key in pages) {
