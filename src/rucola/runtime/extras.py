@@ -33,6 +33,8 @@ GRPC = "grpc", ("cryptography", "google.protobuf")
 """Needed by the gRPC door."""
 CONSOLE = "console", ("jinja2", "starlette", "uvicorn")
 """Needed by ``rucola console``."""
+TOP = "top", ("rich", "textual")
+"""Needed by ``rucola top`` in a terminal; not by ``--once``."""
 ICEBERG = "iceberg", ("pyiceberg", "sqlalchemy")
 """Needed for Iceberg tables."""
 

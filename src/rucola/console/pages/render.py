@@ -80,6 +80,7 @@ class Pages:
             "signed": shown.signed,
             "percent": shown.percent,
             "size": shown.size,
+            "turn": shown.turn,
             "moment": shown.moment,
             "url": self.url,
             "query_text": query_text,
