@@ -323,7 +323,7 @@ class ClusterPoller:
         for answer in answers:
             for group, infos in answer.data.items():
                 for info in infos:
-                    connection = Connection(info.client_id, info.remote_ip, info.language, info.version)
+                    connection = Connection(info.client_id, info.remote_ip.lstrip("/"), info.language, info.version)
                     self._producers.setdefault(info.client_id, {})[group] = connection
 
     def _note_clients(self) -> None:

@@ -80,6 +80,7 @@ class Pages:
             "signed": shown.signed,
             "percent": shown.percent,
             "size": shown.size,
+            "utc": shown.utc,
             "turn": shown.turn,
             "moment": shown.moment,
             "url": self.url,
