@@ -8,6 +8,7 @@
 # make site         the pages as a site, into site/, every link checked
 # make bench        figures against budgets
 # make conformance  official clients and stores against ours, and ours against the official servers
+# make browser      the console in Chromium: each page and change, our broker and the official one; pictures in build/browser
 # make crash        210,000 power cuts, failing calls and kills (STATES=N PAIR_STATES=N KILLS=N)
 # make faults       each use of a client x each event, and consumers through faults (SEEDS=N)
 # make lake         tables on a real S3 server, killed, refused and cut at every request; orders of change
@@ -22,7 +23,7 @@ KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py src/rucola/*
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-more check lint docs site bench conformance crash faults lake campaign wheels clean
+.PHONY: help demo test test-more check lint docs site bench conformance browser crash faults lake campaign wheels clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -114,6 +115,13 @@ conformance crash faults lake: $(VENV)/.dev
 
 campaign: $(VENV)/.dev
 	$(call CAMPAIGN,$(NAME))
+
+$(VENV)/.browser: $(VENV)/.dev
+	@$(PIP) install --no-compile 'rucola-mq[browser]'
+	@touch $@
+
+browser: $(VENV)/.browser
+	@$(BIN)/python -m tests.browser.run
 
 docs: $(VENV)/.dev
 	@$(BIN)/python tools/import_graph.py

@@ -1,7 +1,8 @@
 """The figures of request 28, under RocketMQ's names (5.3.3, ``AdminBrokerProcessor#prepareRuntimeInfo``).
 
 Figures that only RocketMQ measures are left out: latencies of single puts, pulls that found nothing, the transient
-store pool, timer messages.
+store pool, timer messages. Two figures are Rucola's own: ``storeState`` and ``longestTurnMs``, the longest turn of the
+event loop in the last one to two minutes.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class RuntimeInfo:
             "brokerVersion": str(int(CURRENT_VERSION)),
             "brokerActive": _text(store.state is StoreState.RUNNING),
             "storeState": store.state.value,
+            "longestTurnMs": f"{self._services.loop_watch.longest_s * 1000:.0f}",
             "bootTimestamp": str(stats.started_ms),
             "startAcceptSendRequestTimeStamp": str(stats.started_ms),
             "runtime": _duration(uptime_s),

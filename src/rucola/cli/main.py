@@ -27,6 +27,9 @@ BROKERS_MAX = 64
 FORMS = ("table", "csv", "json", "parquet")
 """Output formats for the result of a query."""
 SHELLS = ("bash", "zsh", "fish")
+TOP_TABLES = ("groups", "topics", "brokers")
+"""Tables of ``rucola top``."""
+ROWS_MAX = 1000
 GC_OBJECTS = 50_000
 """Number of new objects after which a command collects garbage."""
 Add = Callable[..., object]
@@ -317,6 +320,25 @@ def _console(add: Add) -> None:
     _common(add, quarantine=False)
 
 
+def _top(add: Add) -> None:
+    add(
+        "-n",
+        "--namesrv",
+        metavar="ADDRESSES",
+        default=os.environ.get("NAMESRV_ADDR") or "127.0.0.1:9876",
+        help="Name servers, host:port, separated by semicolons. [default: $NAMESRV_ADDR, or 127.0.0.1:9876]",
+    )
+    add("--interval", type=float, default=1.0, metavar="SECONDS", help="Pause between two looks. [default: 1]")
+    add("--table", choices=TOP_TABLES, help="The table to show first; with --once, the only one. [default: groups]")
+    add("--sort", metavar="COLUMN", help="Order of the first table, such as lag or name.")
+    add("--reverse", action="store_true", help="Turn the order around; it begins with the largest figures.")
+    add("--once", action="store_true", help="Print figures, problems and tables once, and end.")
+    add("--json", action="store_true", help="The same as one line of JSON.")
+    add("--rows", type=_rows, default=20, metavar="N", help="With --once: rows of a table. [default: 20]")
+    add("--access-key", metavar="NAME", default="", help="Account. [default: that of mqadmin's tools.yml]")
+    add("--secret-key", metavar="SECRET", default="", help="Its secret. [default: the variable RUCOLA_SECRET_KEY]")
+
+
 def _replica(add: Add) -> None:
     add(
         "--master",
@@ -440,6 +462,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _rows(text: str) -> int:
+    count = _count(text)
+    if count > ROWS_MAX:
+        raise argparse.ArgumentTypeError(f"a number from 1 to {ROWS_MAX}, got {text!r}")
+    return count
+
+
 # PyArrow imports what is hidden here: pandas in half a second, the readers of Parquet and ORC data sets in a twentieth.
 _PANDAS = ("pandas",)
 _DATA_SETS = tuple(f"pyarrow._dataset_{name}" for name in ("orc", "parquet", "parquet_encryption"))
@@ -470,6 +499,12 @@ COMMANDS = {
         (extras.SERVER, extras.CONSOLE),
         "console:run",
         _console,
+    ),
+    "top": Command(
+        "Show a cluster in a terminal: rates, lag, disk, problems, groups, topics, brokers.",
+        (extras.CLI, extras.CONSOLE),
+        "top:run",
+        _top,
     ),
     "replica": Command(
         "Copy the log of a RocketMQ master into a directory, byte by byte, while the master goes on.",

@@ -35,6 +35,8 @@ CONSOLE = "console", ("jinja2", "starlette", "uvicorn")
 """Needed by ``rucola console``."""
 SCHEMAS = "schemas", ("fastavro", "google.protobuf")
 """Needed by the console for bodies in Avro and Protocol Buffers."""
+TOP = "top", ("rich", "textual")
+"""Needed by ``rucola top`` in a terminal; not by ``--once``."""
 ICEBERG = "iceberg", ("pyiceberg", "sqlalchemy")
 """Needed for Iceberg tables."""
 

@@ -72,7 +72,7 @@ def test_the_way_of_a_traced_message(tmp_path: Path) -> None:
         assert retry["topic"] == "%RETRY%G_live"
         assert found["groups"] == [{"group": "G_live", "state": "passed", "before": None}]
         page = await it.page("trace?topic=T_live&key=U2")
-        assert page.has("svg", **{"class": "chart lanes"}) and "retry 1" in page.text and "G_slow" in page.text
+        assert page.has("svg", **{"class": "lanes"}) and "retry 1" in page.text and "G_slow" in page.text
         assert "No client has written" not in page.text
         assert any("trace?topic=T_live" in link for link in (await message(it, "T_live", 0, 1)).links)
         assert any("trace?topic=T_live" in link for link in (await message(it, "%25RETRY%25G_live", 0, 0)).links)

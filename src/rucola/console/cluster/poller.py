@@ -41,6 +41,7 @@ ANSWER_S: Final = 1.0
 PAGE_S: Final = 1.5
 """Seconds that a page waits for the first round."""
 TABLES_S: Final = 10.0
+"""Seconds between two looks at the tables while somebody watches."""
 WATCHED_S: Final = 60.0
 """Seconds after a page for which the cluster counts as watched."""
 UNWATCHED_PAUSE_S: Final = 60.0
@@ -60,13 +61,14 @@ class ClusterPoller:
         admin: sends the questions, with the account of the visitors.
         clock: gives the times.
         refresh_s: pause between rounds while somebody watches.
+        tables_s: the same for the tables.
 
     Attributes:
         snapshot: what was seen last; replaced as a whole.
     """
 
-    def __init__(self, admin: AdminClient, clock: Clock, refresh_s: float) -> None:
-        self._admin, self._clock, self._refresh_s = admin, clock, refresh_s
+    def __init__(self, admin: AdminClient, clock: Clock, refresh_s: float, tables_s: float = TABLES_S) -> None:
+        self._admin, self._clock, self._refresh_s, self._tables_pause_s = admin, clock, refresh_s, tables_s
         self.snapshot = ClusterSnapshot()
         self._round: asyncio.Task[None] | None = None
         self._watched_s = -WATCHED_S
@@ -123,7 +125,7 @@ class ClusterPoller:
     async def _look(self) -> None:
         self._round_s = now_s = self._clock.monotonic()
         await self._ask_servers()
-        if now_s - self._tables_s >= TABLES_S or not self._is_watched():
+        if now_s - self._tables_s >= self._tables_pause_s or not self._is_watched():
             self._tables_s = now_s
             await self._ask_tables()
         await self._sweep(SWEEP if self._is_watched() else SWEEP_UNWATCHED)
@@ -321,7 +323,7 @@ class ClusterPoller:
         for answer in answers:
             for group, infos in answer.data.items():
                 for info in infos:
-                    connection = Connection(info.client_id, info.remote_ip, info.language, info.version)
+                    connection = Connection(info.client_id, info.remote_ip.lstrip("/"), info.language, info.version)
                     self._producers.setdefault(info.client_id, {})[group] = connection
 
     def _note_clients(self) -> None:

@@ -53,6 +53,7 @@ def with_runtime(broker: BrokerState, answer: Mapping[str, str] | Unknown, now_m
         log_max_offset=_whole(answer.get("commitLogMaxOffset")),
         earliest_ms=_time(answer.get("earliestMessageTimeStamp")),
         boot_ms=_time(answer.get("bootTimestamp")),
+        longest_turn_ms=_first_number(answer.get("longestTurnMs")),
         runtime=dict(answer),
     )
 

@@ -46,6 +46,7 @@ class BrokerState:
         in_rate: messages stored a second, over the interval that the broker chooses.
         disk_ratio: used part of the disk of the log, 0 to 1.
         slaves: None if it is not a master, or does not tell.
+        longest_turn_ms: longest turn of its event loop in the last one to two minutes; None for RocketMQ's brokers.
         runtime: its figures under RocketMQ's names.
     """
 
@@ -65,6 +66,7 @@ class BrokerState:
     earliest_ms: int | None = None
     boot_ms: int | None = None
     slaves: tuple[ReplicaState, ...] | None = None
+    longest_turn_ms: float | None = None
     runtime: Mapping[str, str] = field(default_factory=dict)
 
 

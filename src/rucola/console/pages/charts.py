@@ -10,10 +10,10 @@ from markupsafe import Markup, escape
 from rucola.console.views.listing import Point
 
 WIDTH: Final = 600
-HEIGHT: Final = 120
-_LEFT: Final = 52
-_BOTTOM: Final = 18
-_TOP: Final = 8
+HEIGHT: Final = 100
+"""Size of the drawing, which the page stretches; numbers and times are text beside it, and keep their size."""
+_TOP: Final = 3
+"""Room for half of a thick line above the largest value."""
 _POINTS_MAX: Final = 300
 
 
@@ -36,27 +36,25 @@ def chart(
     span = max(last_ms - first_ms, 1)
 
     def place(point: Point) -> str:
-        x = _LEFT + (WIDTH - _LEFT - 4) * (point.time_ms - first_ms) / span
-        y = _TOP + (HEIGHT - _TOP - _BOTTOM) * (1 - (point.value or 0.0) / top)
+        x = WIDTH * (point.time_ms - first_ms) / span
+        y = _TOP + (HEIGHT - _TOP) * (1 - (point.value or 0.0) / top)
         return f"{x:.1f},{y:.1f}"
 
-    lines = "".join(
-        f'<polyline class="line" points="{" ".join(map(place, run))}"/>'
-        for run in _runs(_thinned(points))
-        if len(run) > 1
-    )
-    base = HEIGHT - _BOTTOM
+    runs = [list(map(place, run)) for run in _runs(_thinned(points)) if len(run) > 1]
+    lines = "".join(_area(run) + f'<polyline class="line" points="{" ".join(run)}"/>' for run in runs)
     label = f"{title}: {shown(known[-1])}, {clock(first_ms)} – {clock(last_ms)}, max {shown(top)}"
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f'<line class="axis" x1="{_LEFT}" y1="{base}" x2="{WIDTH}" y2="{base}"/>'
-        f'<line class="grid" x1="{_LEFT}" y1="{_TOP}" x2="{WIDTH}" y2="{_TOP}"/>'
-        f'<text class="tick end" x="{_LEFT - 6}" y="{_TOP + 4}">{escape(shown(top))}</text>'
-        f'<text class="tick end" x="{_LEFT - 6}" y="{base + 3}">{escape(shown(0.0))}</text>'
-        f'<text class="tick" x="{_LEFT}" y="{HEIGHT - 4}">{escape(clock(first_ms))}</text>'
-        f'<text class="tick end" x="{WIDTH}" y="{HEIGHT - 4}">{escape(clock(last_ms))}</text>'
-        f"{lines}</svg>"
+        f'<div class="chart" role="img" aria-label="{escape(label)}">'
+        f'<div class="scale"><span>{escape(shown(top))}</span><span>{escape(shown(0.0))}</span></div>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" aria-hidden="true">{lines}</svg>'
+        f'<div class="times"><span>{escape(clock(first_ms))}</span><span>{escape(clock(last_ms))}</span></div></div>'
     )
+
+
+def _area(run: Sequence[str]) -> str:
+    """What is below a line."""
+    first, last = run[0].partition(",")[0], run[-1].partition(",")[0]
+    return f'<polygon class="area" points="{first},{HEIGHT} {" ".join(run)} {last},{HEIGHT}"/>'
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:

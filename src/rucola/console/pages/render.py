@@ -82,6 +82,8 @@ class Pages:
             "signed": shown.signed,
             "percent": shown.percent,
             "size": shown.size,
+            "utc": shown.utc,
+            "turn": shown.turn,
             "moment": shown.moment,
             "url": self.url,
             "query_text": query_text,

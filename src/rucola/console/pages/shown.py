@@ -38,6 +38,11 @@ def percent(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value * 100:.0f} %"
 
 
+def turn(value: float | None) -> str:
+    """The longest turn of an event loop in ms; RocketMQ's brokers have none."""
+    return UNKNOWN if value is None else f"{value:,.0f} ms"
+
+
 def size(value: float | None) -> str:
     """Bytes with a unit."""
     if value is None:

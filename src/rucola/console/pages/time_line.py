@@ -60,7 +60,7 @@ def time_line(marks: Sequence[LaneMark], title: str, clock: Callable[[int], str]
     places = {lane: _middle(number) for number, lane in enumerate(lanes)}
     parts += [_mark(mark, places[mark.lane], x) for mark in marks if mark.lane in places]
     return Markup(
-        f'<svg class="chart lanes" viewBox="0 0 {WIDTH} {base + _BOTTOM}" role="img" aria-label="{escape(title)}">'
+        f'<svg class="lanes" viewBox="0 0 {WIDTH} {base + _BOTTOM}" role="img" aria-label="{escape(title)}">'
         f"{''.join(parts)}"
         f'<line class="axis" x1="{_LEFT}" y1="{base}" x2="{WIDTH - _RIGHT}" y2="{base}"/>'
         f'<text class="tick" x="{_LEFT}" y="{base + 15}">{escape(clock(first_ms))}</text>'

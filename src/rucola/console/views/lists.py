@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rucola.console.cluster.problems import ClusterProblem, Severity, problems
+from rucola.console.cluster.problems import ClusterProblem, NewLetters, Severity, problems
 from rucola.console.cluster.snapshot import (
     BrokerState,
     ClientState,
@@ -87,6 +88,11 @@ class NameServerRows:
 async def overview(visit: Visit, _query: NoQuery) -> Overview:
     """What is wrong, then rates, lag and servers."""
     snapshot = await visit.watch.fresh()
+    return summary(snapshot, visit.watch.letters, await series(visit, "cluster/in", "cluster/out", "cluster/lag"))
+
+
+def summary(snapshot: ClusterSnapshot, letters: Mapping[str, NewLetters], history: tuple[Series, ...] = ()) -> Overview:
+    """The overview of a snapshot, with figures over time if there are any."""
     groups = [group for group in snapshot.groups.values() if not group.is_system]
     lags = [group.lag for group in groups if group.lag is not None]
     answering = [broker for broker in snapshot.masters if broker.unknown is None]
@@ -94,7 +100,7 @@ async def overview(visit: Visit, _query: NoQuery) -> Overview:
     oldest = [group.behind_ms for group in groups if group.behind_ms is not None]
     return Overview(
         snapshot.taken_ms,
-        tuple(problems(snapshot, visit.watch.letters)),
+        tuple(problems(snapshot, letters)),
         _sum([broker.in_rate for broker in answering]),
         _sum([broker.out_rate for broker in answering]),
         sum(lags) if lags or (snapshot.taken_ms and not snapshot.refusals and answering) else None,
@@ -106,13 +112,17 @@ async def overview(visit: Visit, _query: NoQuery) -> Overview:
         snapshot.brokers,
         snapshot.name_servers,
         tuple(behind[:10]),
-        await series(visit, "cluster/in", "cluster/out", "cluster/lag"),
+        history,
     )
 
 
 async def topics(visit: Visit, query: ListQuery) -> TopicRows:
     """Topics; without a filter, only those of applications."""
-    snapshot = await visit.watch.fresh()
+    return topic_rows(await visit.watch.fresh(), query)
+
+
+def topic_rows(snapshot: ClusterSnapshot, query: ListQuery) -> TopicRows:
+    """The topics of a snapshot."""
     found = cut(
         snapshot.topics.values(),
         query if query.only else ListQuery(query.q, query.sort, query.page, query.size, "normal"),
@@ -142,8 +152,12 @@ async def topics(visit: Visit, query: ListQuery) -> TopicRows:
 
 async def groups(visit: Visit, query: ListQuery) -> GroupRows:
     """Consumer groups; without a filter, only those of applications."""
-    snapshot = await visit.watch.fresh()
-    troubled = {one.object for one in problems(snapshot, visit.watch.letters) if one.object_kind == "group"}
+    return group_rows(await visit.watch.fresh(), query, visit.watch.letters)
+
+
+def group_rows(snapshot: ClusterSnapshot, query: ListQuery, letters: Mapping[str, NewLetters]) -> GroupRows:
+    """The groups of a snapshot."""
+    troubled = {one.object for one in problems(snapshot, letters) if one.object_kind == "group"}
     found = cut(
         snapshot.groups.values(),
         query if query.only else ListQuery(query.q, query.sort, query.page, query.size, "normal"),
@@ -196,7 +210,11 @@ async def clients(visit: Visit, query: ListQuery) -> ClientRows:
 
 async def brokers(visit: Visit, query: ListQuery) -> BrokerRows:
     """Brokers, also those that have left within a day."""
-    snapshot = await visit.watch.fresh()
+    return broker_rows(await visit.watch.fresh(), query)
+
+
+def broker_rows(snapshot: ClusterSnapshot, query: ListQuery) -> BrokerRows:
+    """The brokers of a snapshot."""
     found = cut(
         snapshot.brokers,
         query,
@@ -207,6 +225,7 @@ async def brokers(visit: Visit, query: ListQuery) -> BrokerRows:
             "in": lambda broker: broker.in_rate,
             "out": lambda broker: broker.out_rate,
             "disk": lambda broker: broker.disk_ratio,
+            "turn": lambda broker: broker.longest_turn_ms,
         },
         {
             "masters": lambda broker: broker.broker_id == 0,

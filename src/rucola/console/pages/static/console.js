@@ -3,6 +3,14 @@
 
 const root = document.documentElement;
 
+// A table that is wider than the screen can be scrolled by the keyboard.
+function scrollable(part) {
+  for (const wide of part.querySelectorAll(".wide")) {
+    if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
+    else wide.removeAttribute("tabindex");
+  }
+}
+
 function localTimes(part) {
   if (root.dataset.zone !== "local") return;
   for (const time of part.querySelectorAll("time[data-ms]")) {
@@ -41,6 +49,7 @@ async function refresh() {
     const focused = placeOfFocus(live), row = rows().findIndex((one) => one.classList.contains("at"));
     live.replaceChildren(...page.childNodes);
     localTimes(live);
+    scrollable(live);
     if (row >= 0) rows()[row]?.classList.add("at");
     if (focused) [...live.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus();
     live.classList.remove("stale");
@@ -109,4 +118,7 @@ document.addEventListener("click", (event) => {
   }
 });
 localTimes(document);
+scrollable(document);
+addEventListener("resize", () => scrollable(document));
+document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 if (document.body.dataset.refresh) setInterval(refresh, Number(document.body.dataset.refresh));

@@ -1,0 +1,156 @@
+"""Each page of the console: opened light, dark and narrow; and what its script does."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlencode
+
+from tests.browser.scene import FAILING, HEALTHY, STOPPED
+from tests.browser.shown import Visitor
+
+from rucola.console.changes.table import CHANGES
+from rucola.console.views.table import VIEWS
+
+WITHOUT_PAGE: Final = {"history"}
+"""Views that only the API has."""
+_PAUSE_S: Final = 0.5
+_REFRESHES: Final = 60
+
+
+def addresses(broker: str, client: str) -> Mapping[str, str]:
+    """Name and address of every page, also of those that say that something is not there."""
+
+    def at(path: str, **query: object) -> str:
+        return f"{path}?{urlencode(query)}" if query else path
+
+    message = {"broker": "broker-a", "queue": 0}
+    pages = {
+        "overview": "",
+        "topics": at("topics"),
+        "topics-all": at("topics", only="all", sort="-messages"),
+        "topics-none": at("topics", q="no such name"),
+        "topic": at("topic", name="orders"),
+        "groups": at("groups", sort="-lag"),
+        "group": at("group", name=HEALTHY),
+        "group-behind": at("group", name=STOPPED),
+        "clients": at("clients"),
+        "client": at("client", id=client, stacks="true"),
+        "brokers": at("brokers"),
+        "broker": at("broker", address=broker),
+        "name-servers": at("name-servers"),
+        "messages": at("messages", by="time", topic="orders"),
+        "messages-key": at("messages", by="key", topic="orders", key="order-7"),
+        "messages-offset": at("messages", by="offset", topic="orders"),
+        "message": at("message", topic="orders", offset=3, **message),
+        "message-dead": at("messages", by="time", topic=f"%DLQ%{FAILING}"),
+        "audit": at("audit"),
+        "missing": at("topic", name="no-such-topic"),
+        "change-reset-offsets": at("change/reset-offsets", group=STOPPED, topic="orders", to="end"),
+        "change-resend": at("change/resend", group=FAILING, to="group"),
+        "change-topic": at("change/topic"),
+        "change-delete-topic": at("change/delete-topic", name="returns-europe-central"),
+        "change-group": at("change/group", name=HEALTHY),
+        "change-delete-group": at("change/delete-group", name=STOPPED),
+    }
+    opened = {address.partition("?")[0] for address in pages.values()}
+    missing = {view.path for view in VIEWS} - WITHOUT_PAGE - opened
+    missing |= {f"change/{kind}" for kind in CHANGES} - opened
+    assert not missing, f"pages that no test opens: {sorted(missing)}"
+    return pages
+
+
+async def visit_all(visitor: Visitor, pages: Mapping[str, str]) -> None:
+    """Opens every page."""
+    for name, path in pages.items():
+        await visitor.open(path, name, 404 if name == "missing" else 200)
+
+
+async def shipped_bodies(visitor: Visitor) -> None:
+    """Opens a text with characters of many scripts, and the hexdump of bytes."""
+    page = visitor.page
+    for key, name in (("label-1", "message-text"), ("scan-1", "message-hex")):
+        visitor.where = f"{name} ({visitor.name})"
+        await page.goto(f"{visitor.address}/cluster/messages?by=key&topic=shipping&key={key}")
+        await page.click("tr[data-row] a")
+        visitor.expect(await page.locator("pre.body").count() == 1, "shows no body")
+        await visitor.check(name)
+
+
+async def look_changes(visitor: Visitor) -> None:
+    """Settings: Chinese, local time, dark; by the form, as a visitor does."""
+    page = visitor.page
+    visitor.where = "settings"
+    await page.goto(f"{visitor.address}/cluster/")
+    await page.click("details.menu:last-of-type > summary")
+    await visitor.check("settings")
+    await page.select_option("select[name=language]", "zh")
+    await page.select_option("select[name=zone]", "local")
+    await page.select_option("select[name=theme]", "dark")
+    await page.click("details.menu:last-of-type .sheet form button")
+    visitor.expect(await page.get_attribute("html", "lang") == "zh-CN", "is not in Chinese")
+    visitor.expect("总览" in await visitor.text("nav"), "has no Chinese menu")
+    await visitor.check("overview-chinese")
+    await visitor.open("groups", "groups-chinese")
+    await visitor.context.clear_cookies()
+
+
+async def keys(visitor: Visitor) -> None:
+    """Only the keyboard: go, search, choose a row, open it, see the keys."""
+    page = visitor.page
+    visitor.where = "keys"
+    await page.goto(f"{visitor.address}/cluster/")
+    await page.keyboard.press("g")
+    await page.keyboard.press("t")
+    await page.wait_for_url("**/topics")
+    await page.keyboard.press("/")
+    await page.keyboard.type("orders")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(re.compile(r"q=orders"))
+    await page.evaluate("document.activeElement.blur()")
+    await page.keyboard.press("j")
+    visitor.expect(await page.locator("tr.at").count() == 1, "j chooses no row")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/topic?name=orders")
+    await page.keyboard.press("?")
+    visitor.expect(await page.locator("dialog[open]").count() == 1, "? shows no keys")
+    await visitor.check("help")
+    await page.keyboard.press("Escape")
+    visitor.expect(await page.locator("dialog[open]").count() == 0, "Escape leaves the keys open")
+    await page.keyboard.press("Tab")
+    visitor.expect(await page.evaluate("document.activeElement.className") == "skip", "the first stop is not the skip")
+
+
+async def refreshes(visitor: Visitor) -> None:
+    """A page shows new figures by itself, and leaves what somebody reads alone."""
+    page = visitor.page
+    visitor.where = "refresh"
+    await page.goto(f"{visitor.address}/cluster/topics")
+    await page.evaluate("window.kept = document.querySelector('#live .head')")
+    for _ in range(_REFRESHES):  # wait_for_function would need unsafe-eval
+        await asyncio.sleep(_PAUSE_S)
+        if not await page.evaluate("document.contains(window.kept)"):
+            break
+    else:
+        visitor.expect(False, "shows nothing new")
+    visitor.expect(await page.locator("#live.stale").count() == 0, "is stale")
+    await page.focus("[data-search]")
+    await page.keyboard.type("ord")
+    answered = await page.evaluate("isBusy(document.getElementById('live'))")
+    visitor.expect(answered, "would refresh while somebody types")
+
+
+async def copies(visitor: Visitor) -> None:
+    """The command and the ``curl`` line are there to copy, and the line works."""
+    page = visitor.page
+    visitor.where = "copies"
+    await page.goto(f"{visitor.address}/cluster/groups?sort=-lag")
+    await page.click(".copies summary")
+    lines = await page.locator(".copies code").all_inner_texts()
+    visitor.expect(any(line.startswith("rucola mqadmin") for line in lines), f"no command in {lines}")
+    curl = next((line for line in lines if line.startswith("curl")), "")
+    address = re.search(r"http://[^'\" ]+", curl)
+    answer = await page.request.get(address[0]) if address else None
+    visitor.expect(answer is not None and answer.ok, f"{curl!r} does not work")

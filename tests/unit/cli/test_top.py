@@ -1,0 +1,302 @@
+"""``rucola top``: what it says once, its screens, and its end in a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.brokers import run
+from tests.unit.broker.administered import administered
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Input, Static
+
+from rucola.cli import top_output
+from rucola.cli.main import command_line, main
+from rucola.cli.top import ClusterLook, wanted
+from rucola.cli.top_app import ROWS_MAX, ObjectScreen, TopApp
+from rucola.cli.top_tables import TABLES, Seen, parts_of
+from rucola.client.config import ClientConfig
+from rucola.console.cluster.snapshot import (
+    BrokerState,
+    ClusterSnapshot,
+    GroupOnTopic,
+    GroupState,
+    Member,
+    NameServerState,
+    TopicOn,
+    TopicState,
+)
+from rucola.console.lists import ListQuery
+from rucola.testing.clock import ManualClock
+
+NOW_MS = 1_700_000_000_000
+EVIL = "[bold red]x[/]\x1b]0;title\x07"
+
+
+def snapshot(lags: dict[str, int], **more: Any) -> ClusterSnapshot:
+    member = Member("client@1", "10.0.0.9:1", "JAVA", "5.3.3", "b:1")
+    groups = {
+        name: GroupState(
+            name, topics=(GroupOnTopic("orders", lag, NOW_MS - 60_000, 4),), lag=lag, members=(member,), dead=0
+        )
+        for name, lag in lags.items()
+    }
+    topics = {
+        "orders": TopicState("orders", "normal", in_rate=12.5, messages=7, brokers=(TopicOn("a", 4, 4, 6),)),
+        "quiet": TopicState("quiet", "normal", in_rate=0.0, messages=1, groups=tuple(groups)),
+    }
+    brokers = (
+        BrokerState("c", "a", 0, "b:1", in_rate=3.0, out_rate=2.0, disk_ratio=0.5, longest_turn_ms=71.0),
+        BrokerState("c", "java", 0, "b:2", in_rate=1.0, out_rate=1.0, runtime={"putTps": "1.0"}),
+    )
+    return ClusterSnapshot(
+        NOW_MS, (NameServerState("n:1", None, NOW_MS),), brokers, topics, groups, **more
+    )  # fmt: skip
+
+
+class Looked(ClusterLook):
+    """A look that sees what the test says."""
+
+    def __init__(self, found: ClusterSnapshot) -> None:
+        super().__init__("n:1", ClientConfig(), 60.0, ManualClock(NOW_MS))
+        self.found = Seen(found, {})
+        self.looks = 0
+
+    async def next(self) -> Seen:
+        self.looks += 1
+        return self.found
+
+
+Work = Callable[[TopApp, Pilot[None], Looked], Coroutine[Any, Any, None]]
+
+
+def screens(found: ClusterSnapshot, work: Work) -> None:
+    async def scene() -> None:
+        look = Looked(found)
+        app = TopApp(look, TABLES["groups"], "-lag")
+        async with app.run_test(size=(100, 30)) as pilot:
+            await pilot.pause()
+            await work(app, pilot, look)
+
+    asyncio.run(scene())
+
+
+def names(app: TopApp) -> list[str]:
+    view = app.screen_stack[0].query_one(DataTable)
+    return [str(view.get_cell_at((row, 0))) for row in range(view.row_count)]  # type: ignore[arg-type]
+
+
+def text(app: TopApp, part: str) -> str:
+    content = app.screen.query_one(part, Static)
+    return str(content.render())
+
+
+def options(*words: str) -> Namespace:
+    return command_line().parse_args(["top", *words])
+
+
+def test_keys_change_table_order_and_search() -> None:
+    async def work(app: TopApp, pilot: Pilot[None], _look: Looked) -> None:
+        assert names(app) == ["big", "mid", "none"]
+        assert "lag" in text(app, "#head") and "71 ms" in text(app, "#head")
+        await pilot.press("r")
+        assert names(app) == ["none", "mid", "big"]
+        await pilot.press("s")  # the next column: the trend
+        assert app.sort == "-trend"
+        await pilot.press("t")
+        assert names(app) == ["orders", "quiet"]
+        await pilot.press("b")
+        assert names(app) == ["a", "java"] and app.sort == "name"
+        await pilot.press("g", "slash", "m", "i")
+        assert names(app) == ["mid"] and "'mi'" in text(app, "#tabs")
+        await pilot.press("escape")
+        assert sorted(names(app)) == ["big", "mid", "none"]
+        assert app.query_one("#search", Input).value == ""
+
+    screens(snapshot({"mid": 5, "big": 900, "none": 0}), work)
+
+
+def test_enter_opens_a_row_and_escape_leaves_it() -> None:
+    async def work(app: TopApp, pilot: Pilot[None], look: Looked) -> None:
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, ObjectScreen)
+        app.take(Seen(snapshot({"big": 1}), {}))  # mid was deleted meanwhile
+        assert "is gone" in _drawn(app)
+        app.take(look.found)
+        assert "client@1" in _drawn(app) and "orders" in _drawn(app)
+        await pilot.press("slash")  # no search here
+        await pilot.press("escape")
+        assert not isinstance(app.screen, ObjectScreen)
+        await pilot.press("enter", "t")
+        await pilot.pause()
+        assert not isinstance(app.screen, ObjectScreen) and app.table_name == "topics"
+
+    screens(snapshot({"mid": 5, "big": 900}), work)
+
+
+def _drawn(app: TopApp) -> str:
+    strips = [app.screen.query_one("#object").render_line(line).text for line in range(12)]
+    return "\n".join(strips)
+
+
+def test_a_refresh_keeps_the_chosen_row_and_a_pause_asks_nothing() -> None:
+    async def work(app: TopApp, pilot: Pilot[None], look: Looked) -> None:
+        await pilot.press("down")  # mid
+        app.take(Seen(snapshot({"mid": 5, "big": 900, "new": 50}), {}))
+        view = app.query_one(DataTable)
+        assert names(app) == ["big", "new", "mid"] and view.cursor_row == 2
+        app.take(Seen(snapshot({"mid": 6, "big": 901, "new": 50}), {}))  # the same rows, other figures
+        assert [str(view.get_cell_at((row, 1))) for row in range(3)] == ["901", "50", "6"]  # type: ignore[arg-type]
+        await pilot.press("space")
+        assert app.is_paused and "PAUSED" in text(app, "#head") and look.looks == 1
+
+    screens(snapshot({"mid": 5, "big": 900}), work)
+
+
+def test_a_click_on_a_heading_sorts_and_the_second_turns_around() -> None:
+    async def work(app: TopApp, pilot: Pilot[None], _look: Looked) -> None:
+        view = app.query_one(DataTable)
+        for order in ("name", "-name"):
+            column = next(iter(view.columns.values()))
+            app.sort_by_heading(DataTable.HeaderSelected(view, column.key, 0, column.label))
+            assert app.sort == order
+        await pilot.pause()
+        assert names(app) == ["mid", "big"]
+
+    screens(snapshot({"mid": 5, "big": 900}), work)
+
+
+def test_names_are_plain_text_and_long_lists_are_cut() -> None:
+    async def work(app: TopApp, pilot: Pilot[None], _look: Looked) -> None:
+        assert len(names(app)) == ROWS_MAX and f"{ROWS_MAX} of {ROWS_MAX + 6}" in text(app, "#tabs")
+        await pilot.press("slash", "x", "enter")
+        assert names(app) == ["[bold red]x[/]\\x1b]0;title\\x07"]
+
+    screens(snapshot({f"g{number}": 1 for number in range(ROWS_MAX + 5)} | {EVIL: 1}), work)
+
+
+def test_problems_come_first_and_the_rest_is_counted() -> None:
+    away = tuple(BrokerState("c", f"b{number}", 0, f"b:{number}", is_listed=False) for number in range(6))
+    found = ClusterSnapshot(NOW_MS, brokers=away)
+
+    async def work(app: TopApp, _pilot: Pilot[None], _look: Looked) -> None:
+        assert text(app, "#problems").count("has left") == 4 and "and 2 more" in text(app, "#problems")
+
+    screens(found, work)
+
+
+@pytest.mark.parametrize(("table", "words"), [("groups", "orders"), ("topics", "quiet"), ("brokers", "putTps")])
+def test_each_kind_of_object_has_a_page(table: str, words: str) -> None:
+    found = Seen(snapshot({"g": 3}), {})
+    identity = {"groups": "g", "topics": "quiet", "brokers": "b:2"}[table]
+    parts = parts_of(found, TABLES[table], identity, NOW_MS)
+    assert len(parts) >= 2 and (words in str(parts) or table == "topics")
+    assert parts_of(found, TABLES[table], "unknown", NOW_MS) == []
+    if table == "topics":
+        assert parts[1][2] == [["g", "—", "1"]]
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_each_column_sorts_the_console_knows(table: Any) -> None:
+    found = Seen(snapshot({"g": 3, "h": 4}), {})
+    for sort in table.sorts:
+        assert table.rows(found, ListQuery(sort=table.order(sort))).rows
+
+
+def test_once_says_what_the_cluster_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> Seen:
+        async with administered(tmp_path) as there:
+            look = ClusterLook(there.cluster.namesrv.address, ClientConfig(), 0.0)
+            try:
+                await look.twice()
+                return await look.next()
+            finally:
+                await look.close()
+
+    found = run(work())
+    lists = [(table, table.rows(found, ListQuery(sort=table.sort, size=1))) for table in TABLES.values()]
+    top_output.print_tables("n:1", found, lists)
+    printed = capsys.readouterr().out
+    assert re.search(r"G_live +4 ", printed) and re.search(r"T_live .* 8 ", printed) and "broker-a" in printed
+    assert "longest turn" in printed and re.search(r"\d ms +answers", printed)
+    top_output.print_json(found, lists)
+    value = json.loads(capsys.readouterr().out)
+    assert value["groups"]["rows"][0]["lag"] == "4" and value["overview"]["clients"] == 1
+
+
+def test_dead_letters_count_from_the_start_of_the_command() -> None:
+    async def work() -> None:
+        look = ClusterLook("127.0.0.1:1", ClientConfig(), 0.0)
+        try:
+            for dead in (7, 9):
+                state = GroupState("g", dead=dead)
+                look._poller.snapshot = ClusterSnapshot(NOW_MS, groups={"g": state, "h": GroupState("h")})
+                found = look._seen()
+            assert found.letters["g"].count == 2 and "h" not in found.letters
+        finally:
+            await look.close()
+
+    run(work())
+
+
+def test_no_name_server_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "-n", "127.0.0.1:1", "--once", "--interval", "0.5"]) == 1
+    assert "bad      127.0.0.1:1 does not answer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--interval", "0.1"], "--interval"),
+        (["--interval", "nan"], "--interval"),
+        (["--sort", "disk"], "--sort"),
+        (["--table", "brokers", "--sort", "lag"], "--sort"),
+        (["-n", "nothing", "--once"], "nothing"),
+        (["--rows", "0"], "--rows"),
+        (["--rows", "1001"], "--rows"),
+        ([], "--once"),
+    ],
+)
+def test_bad_options_are_named(words: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", *words]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_options_choose_table_and_order() -> None:
+    table, query = wanted(options("--table", "topics", "--sort", "messages", "--rows", "5"))
+    assert (table.name, query.sort, query.size) == ("topics", "-messages", 5)
+    assert wanted(options())[1].sort == "-lag" and wanted(options("--reverse"))[1].sort == "lag"
+
+
+def test_in_a_terminal_it_ends_with_q_and_leaves_the_screen() -> None:
+    master, slave = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "90", "LINES": "20"}
+    words = [sys.executable, "-m", "rucola", "top", "-n", "127.0.0.1:1"]
+    with subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
+        os.close(slave)
+        shown = _read(master, b"does not answer")
+        os.write(master, b"q")
+        shown += _read(master, b"\x1b[?1049l")
+        assert process.wait(timeout=300) == 0
+    os.close(master)
+    assert b"\x1b[?1049h" in shown and b"\x1b[?25h" in shown
+
+
+def _read(descriptor: int, until: bytes) -> bytes:
+    found = b""
+    while until not in found:
+        assert select.select([descriptor], [], [], 300)[0], found
+        found += os.read(descriptor, 65_536)
+    return found
