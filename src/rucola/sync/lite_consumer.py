@@ -180,5 +180,8 @@ class LiteConsumer(Blocking):
         ``await_termination_ms``. In the body of a loop, the call returns at once; the loop ends after this body, when
         the consumer is closed. In a listener, too: the consumer closes when the listener has returned. A further call
         waits for the end of the first one. If the call is cancelled, the shutdown goes on.
+
+        If an error ends ``with``, listeners that are coroutine functions are cancelled, and their messages go
+        back to the group. A plain function is waited for, because nobody can stop its thread.
         """
         self._loop.run(self._async.shutdown())

@@ -138,18 +138,20 @@ async def goes_on(world: World) -> str:
 
 
 async def options(world: World) -> str:
-    """Each offset option, of a group that has read nothing, and then of one that has."""
+    """Each offset option, of a group that has read nothing, and then of one that has. RocketMQ 5.5.0 now and then
+    counts an attempt when the group goes back, so attempts are not compared.
+    """
     found = []
-    starts = {
-        "min": LiteOffset.MIN, "max": LiteOffset.MAX, "at": LiteOffset.at(1), "tail": LiteOffset.tail(1),
-    }  # fmt: skip
     async with world.consumer() as consumer:
-        for name, start in starts.items():
+        for name, start, first, second in (
+            ("min", LiteOffset.MIN, 3, 3), ("max", LiteOffset.MAX, 0, 0), ("at", LiteOffset.at(1), 2, 2),
+            ("tail", LiteOffset.tail(1), 3, 1),
+        ):  # fmt: skip
             await world.send(f"start-{name}", "0", "1", "2")
-            await consumer.subscribe_lite(f"start-{name}", start)
-            found.append(f"{name}: {await world.wait(3, 3)}")
-            await consumer.subscribe_lite(f"start-{name}", start)
-            found.append(f"again: {await world.wait(3, 3)}")
+            for what, count in ((name, first), ("again", second)):
+                await consumer.subscribe_lite(f"start-{name}", start)
+                text = await (world.wait(count) if count else world.wait(1, 3))
+                found.append(f"{what}: {' '.join(one.partition('#')[0] for one in text.split())}")
     return "; ".join(found)
 
 

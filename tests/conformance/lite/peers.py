@@ -28,8 +28,8 @@ def verdict(scenario: str, folder: Path) -> Verdict | None:
     peers = [peer for kind in KINDS if (peer := GOLDEN / kind / path.name).exists()]
     if not path.exists() or not peers:
         return None
-    ours = list(seen(path))
-    verdicts = [judged(scenario, len(ours), differences(list(seen(peer)), ours)) for peer in peers]
+    ours = seen(path)
+    verdicts = [judged(scenario, len(ours), differences(seen(peer), ours)) for peer in peers]
     return min(verdicts, key=lambda one: (len(one.unexplained), len(one.reasons)))
 
 

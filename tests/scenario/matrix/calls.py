@@ -42,6 +42,7 @@ def values_for(desk: Desk, message: MessageExt) -> dict[str, Any]:
         "queue": queue,
         "queues": desk.world.message_queues(),
         "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
         "consumer_offset": message.queue_offset,
         "timestamp_ms": message.store_timestamp_ms,
         "message": message,

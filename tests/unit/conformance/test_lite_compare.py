@@ -30,7 +30,16 @@ def test_deliveries_are_compared_without_their_order(tmp_path: Path) -> None:
     path = tmp_path / "one.jsonl.xz"
     records = [note("java", "A has seen", seen=["a:2:1", "a:1:1"]), note("life", "waits 3 s"), {"wire": "grpc"}]
     write(path, [*records, note("mqadmin", "x printed", printed="#Head  A\n\n a  1")], {})
-    assert list(seen(path)) == ["java: A has seen a:1:1 a:2:1", "mqadmin: x printed", "  #Head A", "  a 1"]
+    assert seen(path) == ["java: A has seen a:1:1 a:2:1", "mqadmin: x printed", "  #Head A", "  a 1"]
+
+
+def test_a_send_that_the_relay_could_not_pass_on_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl.xz"
+    refused = note(
+        "java", "send P: error StatusRuntimeException\tUNAVAILABLE: failed to connect to all addresses; last"
+    )
+    write(path, [note("java", "send P a"), refused, note("java", "send P a"), note("java", "send P: ok")], {})
+    assert seen(path) == ["java: send P a", "java: send P: ok"]
 
 
 def test_as_many_lines_in_place_of_others_are_differences_of_their_own() -> None:
