@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rucola.common.numbers import INT64_MAX
 from rucola.formats.checksum import crc32
 from rucola.formats.light_queue import lite_name, lite_topic
-from rucola.formats.lite import DISTANCE_MAX, PHYSICAL_OFFSET_MAX, QUEUE_OFFSET_MAX, LiteUnit, encode_unit, find_rows
+from rucola.formats.lite import BEGINS, PHYSICAL_OFFSET_MAX, QUEUE_OFFSET_MAX, LiteUnit, encode_unit, find_rows
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_names import LiteNames
 from rucola.store.lite.lite_queue import LiteQueue
@@ -200,23 +200,20 @@ class LiteTopics:
         columns = self.columns
         following, last = columns.nexts[name_id], columns.lasts[name_id]
         was_live = following > columns.starts[name_id]
-        before = self.units.unit(last - 1) if last else None
-        if before is not None and before.physical_offset >= physical_offset:
+        before = self.units.links(last - 1) if last else None
+        if before is not None and before[0] >= physical_offset:
             return False
         begins = last == 0 and following == 0 and queue_offset > 0
         if queue_offset < following and physical_offset > self.repeated_to:
-            begins = before is None or queue_offset <= before.queue_offset
-        back = jump = 0
-        if before is not None and not begins:
-            cell = self.units.end
-            back = _distance(cell, last - 1)
-            jump = _distance(cell, self._jump_from(last - 1, before)) if back else 0
+            begins = before is None or queue_offset <= before[1]
+        links = (0, 0) if before is None else before[2:]
         seconds = max(store_time_ms // 1000, 0) & 0xFFFFFFFF
         code = (tags_code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
-        unit = encode_unit(LiteUnit(name_id, size, physical_offset, queue_offset, code, seconds, back, jump, begins))
         self.units.reserve()
         with columns.lock:
-            self.units.append(unit)
+            self.units.append_fields(
+                name_id, size, (physical_offset, queue_offset), code, seconds, (0, BEGINS) if begins else links
+            )
             if begins:
                 columns.starts[name_id] = queue_offset
                 following = queue_offset
@@ -241,21 +238,6 @@ class LiteTopics:
         if len(self.live) < len(self.names.parent_names):
             self.live.append(0)
         return name_id
-
-    def _jump_from(self, cell: int, before: LiteUnit) -> int:
-        """Returns the cell to which a unit jumps whose previous unit ``before`` is at ``cell``."""
-        if not before.jump:
-            return cell
-        one = cell - before.jump
-        unit = self.units.unit(one)
-        if unit is None:
-            return cell
-        other = one - unit.jump
-        further = self.units.unit(other) if unit.jump else unit
-        if further is None:
-            return cell
-        equal = before.queue_offset - unit.queue_offset == unit.queue_offset - further.queue_offset
-        return other if equal else cell
 
     def arrived(self) -> list[int]:
         """Returns the ids of the names with new messages since the last ``take_arrivals``."""
@@ -581,8 +563,3 @@ class LiteTopics:
     def memory_bytes(self) -> int:
         """Returns how much memory the names and their rows take."""
         return self.names.memory_bytes() + self.columns.memory_bytes()
-
-
-def _distance(cell: int, earlier: int) -> int:
-    distance = cell - earlier
-    return distance if 0 < distance <= DISTANCE_MAX else 0
