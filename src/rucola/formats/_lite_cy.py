@@ -363,9 +363,9 @@ def checksum_names(
 
 def read_links(
     data: cython.const[cython.uchar][::1], view: memoryview, at: cython.Py_ssize_t, crc32: Callable[[memoryview], int]
-) -> tuple[int, int, int]:
-    """Returns physical offset, queue offset, and the distance to the unit to jump to, of the unit at ``at``; the
-    distance is 0 if there is none. The first number is -1 if the checksum is wrong.
+) -> tuple[int, int, int, int]:
+    """Returns physical offset, queue offset, and the distances to the previous unit and to the unit to jump to, of the
+    unit at ``at``; a distance is 0 if there is none. The first number is -1 if the checksum is wrong.
 
     Args:
         view: the same bytes as ``data``.
@@ -376,11 +376,12 @@ def read_links(
     if at < 0 or at + LITE_UNIT_BYTES > len(data):
         raise ValueError(f"no unit at {at} in {len(data)} bytes")
     if uint32(data, at + LITE_CRC_AT) != crc32(view[at : at + LITE_CRC_AT]):
-        return -1, 0, 0
+        return -1, 0, 0, 0
     place: cython.longlong = (int64(data, at + 8) >> 8) & 72057594037927935
     queue_offset: cython.longlong = (low32(data[at + 15]) << 32) | uint32(data, at + 16)
+    back: cython.longlong = uint32(data, at + 28)
     jump: cython.longlong = uint32(data, at + 32)
-    return place, queue_offset, 0 if jump == BEGINS and uint32(data, at + 28) == 0 else jump
+    return place, queue_offset, back, 0 if jump == BEGINS and back == 0 else jump
 
 
 def write_unit(

@@ -244,9 +244,9 @@ def test_a_unit_is_written_and_its_links_read_as_the_plain_codec_does(
     wanted = LiteUnit(name_id, size, *place, tags_code, store_time_s, back, jump, begins)
     assert bytes(data) == bytes(40) + encode_unit(wanted) + bytes(40)
     assert decode_unit(bytes(data[40:80])) == wanted
-    assert lite.read_links(data, view, 40, crc32) == (*place, jump)
+    assert lite.read_links(data, view, 40, crc32) == (*place, back, jump)
     data[55] ^= 1
-    assert lite.read_links(data, view, 40, crc32) == (-1, 0, 0)
+    assert lite.read_links(data, view, 40, crc32) == (-1, 0, 0, 0)
 
 
 def test_a_unit_outside_its_buffer_is_refused(lite: ModuleType) -> None:

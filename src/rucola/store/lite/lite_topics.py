@@ -200,7 +200,7 @@ class LiteTopics:
         columns = self.columns
         following, last = columns.nexts[name_id], columns.lasts[name_id]
         was_live = following > columns.starts[name_id]
-        before = self.units.links(last - 1) if last else None
+        before = self.units.next_links(last - 1) if last else None
         if before is not None and before[0] >= physical_offset:
             return False
         begins = last == 0 and following == 0 and queue_offset > 0
@@ -263,32 +263,35 @@ class LiteTopics:
         Args:
             start: first offset that counts as not deleted; None for that of the topic.
         """
-        columns, log_min = self.columns, self._log.min_offset
+        columns, log_min, links_at = self.columns, self._log.min_offset, self.units.links_at
         start = columns.starts[name_id] if start is None else start
         cell = columns.lasts[name_id] - 1
-        unit = self.units.unit(cell) if cell >= 0 else None
-        if unit is None or unit.queue_offset < start or unit.physical_offset < log_min:
+        unit = links_at(cell) if cell >= 0 else None
+        if unit is None or unit[1] < start or unit[0] < log_min:
             return columns.nexts[name_id]
         while True:
-            for distance in (unit.jump, unit.back):
-                earlier = self.units.unit(cell - distance) if distance else None
-                if earlier is not None and earlier.queue_offset >= start and earlier.physical_offset >= log_min:
+            _, queue_offset, back, jump = unit
+            for distance in (jump, back):
+                earlier = links_at(cell - distance) if distance else None
+                if earlier is not None and earlier[1] >= start and earlier[0] >= log_min:
                     cell, unit = cell - distance, earlier
                     break
             else:
-                return unit.queue_offset
+                return queue_offset
 
     def cell_at(self, name_id: int, queue_offset: int) -> int:
         """Returns the cell of the newest unit at or before ``queue_offset``; -1 if there is none."""
+        links_at = self.units.links_at
         cell = self.columns.lasts[name_id] - 1
-        unit = self.units.unit(cell) if cell >= 0 else None
-        while unit is not None and unit.queue_offset > queue_offset:
-            further = self.units.unit(cell - unit.jump) if unit.jump else None
-            if further is not None and further.queue_offset >= queue_offset:
-                cell, unit = cell - unit.jump, further
-            elif unit.back:
-                cell -= unit.back
-                unit = self.units.unit(cell)
+        unit = links_at(cell) if cell >= 0 else None
+        while unit is not None and unit[1] > queue_offset:
+            _, _, back, jump = unit
+            further = links_at(cell - jump) if jump else None
+            if further is not None and further[1] >= queue_offset:
+                cell, unit = cell - jump, further
+            elif back:
+                cell -= back
+                unit = links_at(cell)
             else:
                 return -1
         return -1 if unit is None else cell

@@ -102,28 +102,33 @@ class LiteUnits:
         )  # fmt: skip
         self.end += 1
 
-    def links(self, cell: int) -> tuple[int, int, int, int] | None:
+    def next_links(self, cell: int) -> tuple[int, int, int, int] | None:
         """Returns the physical offset and the queue offset of the unit at ``cell``, and the fields ``back`` and
         ``jump`` of the next unit if that is of the same name; None if it is not there any more, or damaged.
 
         Raises:
             DiskError: the disk cannot read a unit.
         """
-        before = self._links_at(cell)
+        before = self.links_at(cell)
         if before is None:
             return None
-        physical_offset, queue_offset, jump = before
+        physical_offset, queue_offset, _, jump = before
         end, target = self.end, cell
         if jump:
-            one = self._links_at(cell - jump)
-            other = self._links_at(cell - jump - one[2]) if one is not None and one[2] else one
+            one = self.links_at(cell - jump)
+            other = self.links_at(cell - jump - one[3]) if one is not None and one[3] else one
             if one is not None and other is not None and queue_offset - one[1] == one[1] - other[1]:
-                target = cell - jump - one[2]
+                target = cell - jump - one[3]
         back = _distance(end, cell)
         return physical_offset, queue_offset, back, _distance(end, target) if back else 0
 
-    def _links_at(self, cell: int) -> tuple[int, int, int] | None:
-        """Returns what ``read_links`` does; None if the unit is not there any more, or damaged."""
+    def links_at(self, cell: int) -> tuple[int, int, int, int] | None:
+        """Returns physical offset, queue offset, ``back`` and ``jump`` of a unit; None if it is not there any more, or
+        damaged.
+
+        Raises:
+            DiskError: the disk cannot read it.
+        """
         position = cell * LITE_UNIT_BYTES
         file = self.segments.find(position)
         if file is None or not 0 <= cell < self.end:
