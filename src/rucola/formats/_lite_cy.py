@@ -361,6 +361,65 @@ def checksum_names(
         )
 
 
+def read_links(
+    data: cython.const[cython.uchar][::1], view: memoryview, at: cython.Py_ssize_t, crc32: Callable[[memoryview], int]
+) -> tuple[int, int, int, int]:
+    """Returns physical offset, queue offset, and the distances to the previous unit and to the unit to jump to, of the
+    unit at ``at``; a distance is 0 if there is none. The first number is -1 if the checksum is wrong.
+
+    Args:
+        view: the same bytes as ``data``.
+
+    Raises:
+        ValueError: the unit lies outside ``data``.
+    """
+    if at < 0 or at + LITE_UNIT_BYTES > len(data):
+        raise ValueError(f"no unit at {at} in {len(data)} bytes")
+    if uint32(data, at + LITE_CRC_AT) != crc32(view[at : at + LITE_CRC_AT]):
+        return -1, 0, 0, 0
+    place: cython.longlong = (int64(data, at + 8) >> 8) & 72057594037927935
+    queue_offset: cython.longlong = (low32(data[at + 15]) << 32) | uint32(data, at + 16)
+    back: cython.longlong = uint32(data, at + 28)
+    jump: cython.longlong = uint32(data, at + 32)
+    return place, queue_offset, back, 0 if jump == BEGINS and back == 0 else jump
+
+
+def write_unit(
+    data: cython.uchar[::1],
+    view: memoryview,
+    at: cython.Py_ssize_t,
+    name_id: cython.longlong,
+    size: cython.longlong,
+    physical_offset: cython.longlong,
+    queue_offset: cython.longlong,
+    tags_code: cython.longlong,
+    store_time_s: cython.longlong,
+    back: cython.longlong,
+    jump: cython.longlong,
+    crc32: Callable[[memoryview], int],
+) -> None:
+    """Writes a unit. The numbers are valid values of its fields.
+
+    Args:
+        view: the same bytes as ``data``.
+        jump: the field; 2**32 - 1, with ``back`` 0, in a unit that begins its topic.
+
+    Raises:
+        ValueError: it does not fit into ``data``.
+    """
+    if at < 0 or at + LITE_UNIT_BYTES > len(data):
+        raise ValueError(f"no room for a unit at {at} in {len(data)} bytes")
+    put32(data, at, name_id)
+    put32(data, at + 4, size)
+    put64(data, at + 8, (physical_offset << 8) | (queue_offset >> 32))
+    put32(data, at + 16, queue_offset)
+    put32(data, at + 20, tags_code)
+    put32(data, at + 24, store_time_s)
+    put32(data, at + 28, back)
+    put32(data, at + 32, jump)
+    put32(data, at + LITE_CRC_AT, crc32(view[at : at + LITE_CRC_AT]))
+
+
 def rows_above(
     lasts: cython.const[cython.longlong][::1], limit: cython.longlong, first: cython.Py_ssize_t, out: cython.uint[::1]
 ) -> tuple[int, int]:

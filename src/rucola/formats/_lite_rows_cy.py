@@ -97,6 +97,101 @@ def find_lite(
     return found
 
 
+def find_alone(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    rows: cython.Py_ssize_t,
+    offset_max: int,
+) -> int:
+    """Writes the same columns of each row from ``first`` on, but only if the lite topic is the only light queue that
+    ``INNER_MULTI_DISPATCH`` names, its name is ASCII text, and the record is of an ordinary topic. Of other rows, the
+    length and the offset are -1.
+
+    Returns:
+        The number of rows with such a lite topic.
+
+    Raises:
+        ValueError: a span lies outside ``segment``, or the rows outside ``table``.
+    """
+    if first < 0 or rows > len(table) // ROW_WIDTH:
+        raise ValueError(f"rows {first} to {rows} are not in a table of {len(table)} integers")
+    most: cython.longlong = offset_max
+    found: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    for i in range(first, rows):
+        row = i * ROW_WIDTH
+        table[row + RECORD_LITE_POS] = 0
+        table[row + RECORD_LITE_LEN] = table[row + RECORD_LITE_OFFSET] = -1
+        if table[row + RECORD_PROPERTIES_LEN] <= DISPATCH_NAME_BYTES + OFFSETS_NAME_BYTES:
+            continue
+        _check_span(len(segment), table[row + RECORD_PROPERTIES_POS], table[row + RECORD_PROPERTIES_LEN], i)
+        _check_span(len(segment), table[row + RECORD_TOPIC_POS], max(table[row + RECORD_TOPIC_LEN], 0), i)
+        if _is_ordinary(segment, table[row + RECORD_TOPIC_POS], table[row + RECORD_TOPIC_LEN]):
+            found += _find_only(segment, table, row, most)
+    return found
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_ordinary(
+    segment: cython.const[cython.uchar][::1], topic: cython.longlong, topic_len: cython.longlong
+) -> cython.bint:
+    """Whether a topic is surely none of those whose messages have no light queues."""
+    if topic_len <= 0 or segment[topic] == 37:
+        return False
+    if topic_len >= 8 and starts(segment, topic, b"rmq_sys_"):
+        return False
+    return topic_len < 8 or not starts(segment, topic, b"SCHEDULE")
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _find_only(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    most: cython.longlong,
+) -> cython.bint:
+    """Finds the lite topic of one row, if it has no other light queue; returns whether there is one."""
+    at: cython.Py_ssize_t = table[row + RECORD_PROPERTIES_POS]
+    last: cython.Py_ssize_t = at + table[row + RECORD_PROPERTIES_LEN]
+    names: cython.Py_ssize_t = 0
+    names_end: cython.Py_ssize_t = 0
+    offsets: cython.Py_ssize_t = 0
+    offsets_end: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t
+    name_end: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    while at < last:
+        end = find(segment, 2, at, last)
+        name_end = find(segment, 1, at, end)
+        if name_end - at == DISPATCH_NAME_BYTES and starts(segment, at, b"INNER_MULTI_DISPATCH"):
+            if names > 0:
+                return False
+            names, names_end = name_end + 1, end
+        elif name_end - at == OFFSETS_NAME_BYTES and starts(segment, at, b"INNER_MULTI_QUEUE_OFFSET"):
+            if offsets > 0:
+                return False
+            offsets, offsets_end = name_end + 1, end
+        at = end + 1
+    if names == 0 or offsets == 0:
+        return False
+    for i in range(names, names_end):
+        if segment[i] >= 128 or segment[i] == 44:
+            return False
+    at = _lite_in(segment, names, names_end, table[row + RECORD_TOPIC_POS], table[row + RECORD_TOPIC_LEN])
+    most = _number_in(segment, offsets, offsets_end, most)
+    if at == 0 or most < 0:
+        return False
+    table[row + RECORD_LITE_POS] = at
+    table[row + RECORD_LITE_LEN] = names_end - at
+    table[row + RECORD_LITE_OFFSET] = most
+    return True
+
+
 @cython.cfunc
 @cython.exceptval(check=False)
 def _find_in(

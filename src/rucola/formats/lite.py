@@ -37,11 +37,13 @@ from rucola.formats._lite_cy import (
     hash_name,
     hash_names,
     insert_name,
+    read_links,
     refill_slots,
     remove_name,
     rows_above,
     set_parents,
     walk_names,
+    write_unit,
 )
 from rucola.formats._lite_rows_cy import find_lite
 from rucola.formats.checksum import crc32
@@ -71,18 +73,21 @@ __all__ = [
     "hash_names",
     "insert_name",
     "name_at",
+    "read_links",
     "refill_slots",
     "remove_name",
     "rows_above",
     "set_parents",
     "to_big_endian",
     "walk_names",
+    "write_unit",
 ]
 
 QUEUE_OFFSET_MAX = (1 << 40) - 1
 PHYSICAL_OFFSET_MAX = (1 << 56) - 1
 DISTANCE_MAX = (1 << 32) - 2
-_BEGINS = (1 << 32) - 1
+BEGINS = (1 << 32) - 1
+"""``jump`` of a unit that begins its topic."""
 NAME_HEAD_BYTES = 5
 NAME_CRC_BYTES = 4
 TABLE_ROWS = 65_536
@@ -174,7 +179,7 @@ def encode_unit(unit: LiteUnit) -> bytes:
         unit.tags_code,
         unit.store_time_s,
         unit.back,
-        _BEGINS if unit.begins else unit.jump,
+        BEGINS if unit.begins else unit.jump,
         0,
     )[:_CRC_AT]
     return head + crc32(head).to_bytes(4, "big")
@@ -186,7 +191,7 @@ def decode_unit(data: bytes) -> LiteUnit | None:
     if crc32(data[:_CRC_AT]) != crc:
         return None
     queue_offset = (place & 255) << 32 | low
-    if back == 0 and jump == _BEGINS:
+    if back == 0 and jump == BEGINS:
         return LiteUnit(name_id, size, place >> 8, queue_offset, tags_code, time_s, 0, 0, True)
     return LiteUnit(name_id, size, place >> 8, queue_offset, tags_code, time_s, back, jump)
 

@@ -12,6 +12,7 @@ from tests.kernels import FORMS, kernel
 
 from rucola.formats.checksum import crc32
 from rucola.formats.lite import (
+    BEGINS,
     DISTANCE_MAX,
     LITE_UNIT_BYTES,
     PHYSICAL_OFFSET_MAX,
@@ -216,3 +217,43 @@ def test_scans_of_columns(lite: ModuleType) -> None:
     assert lite.rows_above(nexts, 2, 0, out) == (3, 1)
     assert lite.rows_above(nexts, 2, 3, out) == (4, 1)
     assert lite.rows_above(nexts, 9, 0, out) == (4, 0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    name_id=UNSIGNED,
+    size=st.integers(1, 2**31 - 1),
+    place=st.tuples(st.integers(0, PHYSICAL_OFFSET_MAX), st.integers(0, QUEUE_OFFSET_MAX)),
+    tags_code=st.integers(-(2**31), 2**31 - 1),
+    store_time_s=UNSIGNED,
+    links=st.one_of(st.tuples(UNSIGNED, st.integers(0, DISTANCE_MAX)), st.just((0, BEGINS))),
+)
+def test_a_unit_is_written_and_its_links_read_as_the_plain_codec_does(
+    form: str,
+    name_id: int,
+    size: int,
+    place: tuple[int, int],
+    tags_code: int,
+    store_time_s: int,
+    links: tuple[int, int],
+) -> None:
+    lite, data = kernel("formats._lite_cy", form), bytearray(3 * LITE_UNIT_BYTES)
+    view, begins = memoryview(data), links == (0, BEGINS)
+    lite.write_unit(data, view, 40, name_id, size, *place, tags_code, store_time_s, *links, crc32)
+    back, jump = (0, 0) if begins else links
+    wanted = LiteUnit(name_id, size, *place, tags_code, store_time_s, back, jump, begins)
+    assert bytes(data) == bytes(40) + encode_unit(wanted) + bytes(40)
+    assert decode_unit(bytes(data[40:80])) == wanted
+    assert lite.read_links(data, view, 40, crc32) == (*place, back, jump)
+    data[55] ^= 1
+    assert lite.read_links(data, view, 40, crc32) == (-1, 0, 0, 0)
+
+
+def test_a_unit_outside_its_buffer_is_refused(lite: ModuleType) -> None:
+    data = bytearray(79)
+    view = memoryview(data)
+    for at in (-1, 40):
+        with pytest.raises(ValueError, match="unit"):
+            lite.read_links(data, view, at, crc32)
+        with pytest.raises(ValueError, match="unit"):
+            lite.write_unit(data, view, at, 1, 1, 1, 1, 1, 1, 1, 1, crc32)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.kernels import FORMS, kernel
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
-from rucola.formats.light_queue import is_lite, light_queue_offsets
+from rucola.formats.light_queue import allows_light_queues, is_lite, light_queue_offsets
 from rucola.formats.lite import QUEUE_OFFSET_MAX
 from rucola.formats.properties import decode_properties
 
@@ -114,3 +114,54 @@ def test_records_outside_are_refused(form: str, first: int, rows: int, position:
     table[RecordColumn.PROPERTIES_POS], table[RecordColumn.PROPERTIES_LEN] = position, len(properties)
     with pytest.raises(ValueError, match=r"outside the segment|not in a table"):
         kernel("formats._lite_rows_cy", form).next_light(properties, table, first, rows)
+
+
+TOPICS = st.sampled_from(
+    [TOPIC, b"Paren\xc3\xbc", b"%RETRY%Parent", b"%DLQ%Parent", b"rmq_sys_Parent", b"rmq_sys", b"rmq",
+     b"SCHEDULE_TOPIC_XXXX", b"S"]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(pairs=st.lists(PAIRS, max_size=4), own=st.booleans(), end=st.sampled_from([b"", b"\x02"]), topic=TOPICS)
+def test_a_lite_topic_that_is_alone_is_the_only_entry(
+    form: str, pairs: list[bytes], own: bool, end: bytes, topic: bytes
+) -> None:
+    if own:
+        pairs = [b"INNER_MULTI_DISPATCH\x01%LMQ%$" + topic + b"$s1", b"INNER_MULTI_QUEUE_OFFSET\x017", *pairs]
+    properties = b"\x02".join(pairs) + end
+    segment, table = table_of(properties, topic)
+    found = kernel("formats._lite_rows_cy", form).find_alone(segment, table, 0, 1, QUEUE_OFFSET_MAX)
+    position, length, offset = table[RecordColumn.LITE_POS : RecordColumn.LITE_OFFSET + 1]
+    assert found or (length, offset) == (-1, -1)
+    if found:
+        name = segment[position - len(topic) - len(b"%LMQ%$$") : position + length]
+        assert allows_light_queues(topic)
+        assert list(light_queue_offsets(properties)) == [(name, offset)]
+        assert is_lite(name)
+    elif own and len(pairs) == 2 and topic.isascii():
+        assert not allows_light_queues(topic)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(data=st.binary(max_size=300), numbers=st.lists(st.integers(-5, 400), min_size=4, max_size=4))
+def test_arbitrary_rows_do_no_harm_alone(form: str, data: bytes, numbers: list[int]) -> None:
+    find_alone = kernel("formats._lite_rows_cy", form).find_alone
+    table = new_table(1)
+    columns = (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN, RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
+    for column, number in zip(columns, numbers, strict=True):
+        table[column] = number
+    topic, topic_len, position, length = numbers
+    inside = 0 <= topic <= len(data) - max(topic_len, 0) and 0 <= position <= len(data) - length
+    if length > 44 and not inside:
+        with pytest.raises(ValueError, match="row 0"):
+            find_alone(data, table, 0, 1, QUEUE_OFFSET_MAX)
+    else:
+        find_alone(data, table, 0, 1, QUEUE_OFFSET_MAX)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_outside_the_table_are_refused(form: str) -> None:
+    for first, rows in ((-1, 1), (0, 2)):
+        with pytest.raises(ValueError, match="not in a table"):
+            kernel("formats._lite_rows_cy", form).find_alone(b"", new_table(1), first, rows, QUEUE_OFFSET_MAX)

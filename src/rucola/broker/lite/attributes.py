@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from rucola.common.numbers import INT64_MAX, number_in
@@ -27,6 +28,7 @@ QUOTA_DEFAULT: Final = 2000
 EVENTS_MAX: Final = "lite.sub.client.max.event.cnt"
 EVENTS_MAX_LEAST: Final = 10
 WILDCARD: Final = "lite.sub.wildcard"
+_OTHERS: Final = (MODEL, RESET_EXCLUSIVE, RESET_UNSUBSCRIBE, QUOTA, EVENTS_MAX, WILDCARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,32 @@ def lite_group(config: SubscriptionGroupConfig) -> LiteGroup | None:
     absent.
     """
     attributes = config.attributes
-    bind_topic = attributes.get(BIND_TOPIC, "")
+    bind_topic = attributes.get(BIND_TOPIC)
+    return None if bind_topic is None else _lite_group(bind_topic, *map(attributes.get, _OTHERS))
+
+
+@lru_cache(maxsize=256)
+def _lite_group(
+    bind_topic: str,
+    model: str | None,
+    reset_exclusive: str | None,
+    reset_unsubscribe: str | None,
+    quota: str | None,
+    events_max: str | None,
+    wildcard: str | None,
+) -> LiteGroup | None:
+    """Returns what these values of attributes mean; cached, because each request asks."""
     if not bind_topic.strip():
         return None
-    quota = number_in(attributes.get(QUOTA, ""), -1, INT64_MAX)
+    clients_quota = number_in(quota or "", -1, INT64_MAX)
     return LiteGroup(
         bind_topic,
-        exclusive=attributes.get(MODEL, "") == EXCLUSIVE,
-        reset_exclusive=_is_true(attributes.get(RESET_EXCLUSIVE)),
-        reset_unsubscribe=_is_true(attributes.get(RESET_UNSUBSCRIBE)),
-        quota=QUOTA_DEFAULT if quota is None else quota,
-        events_max=number_in(attributes.get(EVENTS_MAX, ""), EVENTS_MAX_LEAST, INT64_MAX),
-        wildcard=WILDCARD in attributes,
+        exclusive=model == EXCLUSIVE,
+        reset_exclusive=_is_true(reset_exclusive),
+        reset_unsubscribe=_is_true(reset_unsubscribe),
+        quota=QUOTA_DEFAULT if clients_quota is None else clients_quota,
+        events_max=number_in(events_max or "", EVENTS_MAX_LEAST, INT64_MAX),
+        wildcard=wildcard is not None,
     )
 
 

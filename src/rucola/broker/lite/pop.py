@@ -192,19 +192,19 @@ class LitePopProcessor:
         command.ext_fields.setdefault(BORN_TIME, "0")
         header = PopLiteMessageRequestHeader.from_ext_fields(command.ext_fields)
         began_ms = self._ages.began_ms(channel, header.born_time, header.poll_time)
-        return self._pop(channel, command, began_ms, is_new=True)
+        return self._pop(channel, command, header, began_ms, is_new=True)
 
     def _pop(
         self,
         channel: Channel,
         command: RemotingCommand,
+        header: PopLiteMessageRequestHeader,
         began_ms: int,
         waited_for: frozenset[bytes] = frozenset(),
         *,
         is_new: bool = False,
     ) -> RemotingCommand | None:
         """Serves a pop whose client created it at ``began_ms``; also after a wait."""
-        header = PopLiteMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check(header, began_ms)
             client = self._client_of(header.consumer_group, header.topic, header.client_id, channel)
@@ -250,7 +250,7 @@ class LitePopProcessor:
 
     def _waiting(self, channel: Channel, command: RemotingCommand, pop: LitePop) -> WaitingLitePop:
         header, senders = pop.header, self._services.senders
-        serve = partial(self._pop, began_ms=pop.began_ms, waited_for=pop.waited_for)
+        serve = partial(self._pop, header=header, began_ms=pop.began_ms, waited_for=pop.waited_for)
         again = if_still_reading(senders, senders.proof(channel), serve)
 
         def give_up() -> None:

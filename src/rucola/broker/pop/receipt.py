@@ -8,12 +8,15 @@ offset of the message.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rucola.common.pop_topics import ORDER_REVIVE_QUEUE, topic_kind
 from rucola.errors import FormatError
 from rucola.formats.pop import PopKey
+
+_RECEIPT = re.compile("([0-9]{1,18}) " * 4 + "[^ ]* ([^ ]*)(?: .*)?", re.DOTALL)
 
 
 class Receipt(NamedTuple):
@@ -41,12 +44,11 @@ class Receipt(NamedTuple):
         Raises:
             FormatError: the text is not a receipt.
         """
-        words = text.split(" ")
-        numbers = words[:4]
-        if len(words) < 6 or not all(word.isascii() and word.isdigit() and len(word) < 19 for word in numbers):
+        found = _RECEIPT.fullmatch(text)
+        if found is None:
             raise FormatError("extraInfo", 0, "the receipt of a popped message", text[:64])
-        start_offset, pop_time_ms, invisible_ms, revive_queue = map(int, numbers)
-        return cls(start_offset, pop_time_ms, invisible_ms, revive_queue, words[5])
+        start_offset, pop_time_ms, invisible_ms, revive_queue, broker_name = found.groups()
+        return cls(int(start_offset), int(pop_time_ms), int(invisible_ms), int(revive_queue), broker_name)
 
     def encode(self, topic: str, queue_id: int, queue_offset: int) -> str:
         """The text for a message that lies in ``topic``."""

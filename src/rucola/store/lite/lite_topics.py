@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rucola.common.numbers import INT64_MAX
 from rucola.formats.checksum import crc32
 from rucola.formats.light_queue import lite_name, lite_topic
-from rucola.formats.lite import DISTANCE_MAX, PHYSICAL_OFFSET_MAX, QUEUE_OFFSET_MAX, LiteUnit, encode_unit, find_rows
+from rucola.formats.lite import BEGINS, PHYSICAL_OFFSET_MAX, QUEUE_OFFSET_MAX, LiteUnit, encode_unit, find_rows
 from rucola.runtime.files import Files
 from rucola.store.lite.lite_names import LiteNames
 from rucola.store.lite.lite_queue import LiteQueue
@@ -200,23 +200,20 @@ class LiteTopics:
         columns = self.columns
         following, last = columns.nexts[name_id], columns.lasts[name_id]
         was_live = following > columns.starts[name_id]
-        before = self.units.unit(last - 1) if last else None
-        if before is not None and before.physical_offset >= physical_offset:
+        before = self.units.next_links(last - 1) if last else None
+        if before is not None and before[0] >= physical_offset:
             return False
         begins = last == 0 and following == 0 and queue_offset > 0
         if queue_offset < following and physical_offset > self.repeated_to:
-            begins = before is None or queue_offset <= before.queue_offset
-        back = jump = 0
-        if before is not None and not begins:
-            cell = self.units.end
-            back = _distance(cell, last - 1)
-            jump = _distance(cell, self._jump_from(last - 1, before)) if back else 0
+            begins = before is None or queue_offset <= before[1]
+        links = (0, 0) if before is None else before[2:]
         seconds = max(store_time_ms // 1000, 0) & 0xFFFFFFFF
         code = (tags_code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
-        unit = encode_unit(LiteUnit(name_id, size, physical_offset, queue_offset, code, seconds, back, jump, begins))
         self.units.reserve()
         with columns.lock:
-            self.units.append(unit)
+            self.units.append_fields(
+                name_id, size, (physical_offset, queue_offset), code, seconds, (0, BEGINS) if begins else links
+            )
             if begins:
                 columns.starts[name_id] = queue_offset
                 following = queue_offset
@@ -242,21 +239,6 @@ class LiteTopics:
             self.live.append(0)
         return name_id
 
-    def _jump_from(self, cell: int, before: LiteUnit) -> int:
-        """Returns the cell to which a unit jumps whose previous unit ``before`` is at ``cell``."""
-        if not before.jump:
-            return cell
-        one = cell - before.jump
-        unit = self.units.unit(one)
-        if unit is None:
-            return cell
-        other = one - unit.jump
-        further = self.units.unit(other) if unit.jump else unit
-        if further is None:
-            return cell
-        equal = before.queue_offset - unit.queue_offset == unit.queue_offset - further.queue_offset
-        return other if equal else cell
-
     def arrived(self) -> list[int]:
         """Returns the ids of the names with new messages since the last ``take_arrivals``."""
         return list(self._arrived)
@@ -281,32 +263,35 @@ class LiteTopics:
         Args:
             start: first offset that counts as not deleted; None for that of the topic.
         """
-        columns, log_min = self.columns, self._log.min_offset
+        columns, log_min, links_at = self.columns, self._log.min_offset, self.units.links_at
         start = columns.starts[name_id] if start is None else start
         cell = columns.lasts[name_id] - 1
-        unit = self.units.unit(cell) if cell >= 0 else None
-        if unit is None or unit.queue_offset < start or unit.physical_offset < log_min:
+        unit = links_at(cell) if cell >= 0 else None
+        if unit is None or unit[1] < start or unit[0] < log_min:
             return columns.nexts[name_id]
         while True:
-            for distance in (unit.jump, unit.back):
-                earlier = self.units.unit(cell - distance) if distance else None
-                if earlier is not None and earlier.queue_offset >= start and earlier.physical_offset >= log_min:
+            _, queue_offset, back, jump = unit
+            for distance in (jump, back):
+                earlier = links_at(cell - distance) if distance else None
+                if earlier is not None and earlier[1] >= start and earlier[0] >= log_min:
                     cell, unit = cell - distance, earlier
                     break
             else:
-                return unit.queue_offset
+                return queue_offset
 
     def cell_at(self, name_id: int, queue_offset: int) -> int:
         """Returns the cell of the newest unit at or before ``queue_offset``; -1 if there is none."""
+        links_at = self.units.links_at
         cell = self.columns.lasts[name_id] - 1
-        unit = self.units.unit(cell) if cell >= 0 else None
-        while unit is not None and unit.queue_offset > queue_offset:
-            further = self.units.unit(cell - unit.jump) if unit.jump else None
-            if further is not None and further.queue_offset >= queue_offset:
-                cell, unit = cell - unit.jump, further
-            elif unit.back:
-                cell -= unit.back
-                unit = self.units.unit(cell)
+        unit = links_at(cell) if cell >= 0 else None
+        while unit is not None and unit[1] > queue_offset:
+            _, _, back, jump = unit
+            further = links_at(cell - jump) if jump else None
+            if further is not None and further[1] >= queue_offset:
+                cell, unit = cell - jump, further
+            elif back:
+                cell -= back
+                unit = links_at(cell)
             else:
                 return -1
         return -1 if unit is None else cell
@@ -581,8 +566,3 @@ class LiteTopics:
     def memory_bytes(self) -> int:
         """Returns how much memory the names and their rows take."""
         return self.names.memory_bytes() + self.columns.memory_bytes()
-
-
-def _distance(cell: int, earlier: int) -> int:
-    distance = cell - earlier
-    return distance if 0 < distance <= DISTANCE_MAX else 0

@@ -6,7 +6,8 @@ The event loop's thread appends and reads; the maintenance thread syncs.
 
 from __future__ import annotations
 
-from rucola.formats.lite import LITE_UNIT_BYTES, LiteUnit, decode_unit
+from rucola.formats.checksum import crc32
+from rucola.formats.lite import DISTANCE_MAX, LITE_UNIT_BYTES, LiteUnit, decode_unit, read_links, write_unit
 from rucola.formats.segment_name import is_segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
@@ -84,6 +85,60 @@ class LiteUnits:
         file.map.view[at : at + LITE_UNIT_BYTES] = unit
         self.end += 1
 
+    def append_fields(
+        self, name_id: int, size: int, place: tuple[int, int], tags_code: int, store_time_s: int, links: tuple[int, int]
+    ) -> None:
+        """Does what ``append`` does.
+
+        Args:
+            place: physical offset and queue offset.
+            links: the fields ``back`` and ``jump``.
+        """
+        file = self._file
+        assert file is not None
+        at, segment = self.end * LITE_UNIT_BYTES - file.start, file.map
+        write_unit(
+            segment.buffer, segment.view, at, name_id, size, *place, tags_code, store_time_s, *links, crc32
+        )  # fmt: skip
+        self.end += 1
+
+    def next_links(self, cell: int) -> tuple[int, int, int, int] | None:
+        """Returns the physical offset and the queue offset of the unit at ``cell``, and the fields ``back`` and
+        ``jump`` of the next unit if that is of the same name; None if it is not there any more, or damaged.
+
+        Raises:
+            DiskError: the disk cannot read a unit.
+        """
+        before = self.links_at(cell)
+        if before is None:
+            return None
+        physical_offset, queue_offset, _, jump = before
+        end, target = self.end, cell
+        if jump:
+            one = self.links_at(cell - jump)
+            other = self.links_at(cell - jump - one[3]) if one is not None and one[3] else one
+            if one is not None and other is not None and queue_offset - one[1] == one[1] - other[1]:
+                target = cell - jump - one[3]
+        back = _distance(end, cell)
+        return physical_offset, queue_offset, back, _distance(end, target) if back else 0
+
+    def links_at(self, cell: int) -> tuple[int, int, int, int] | None:
+        """Returns physical offset, queue offset, ``back`` and ``jump`` of a unit; None if it is not there any more, or
+        damaged.
+
+        Raises:
+            DiskError: the disk cannot read it.
+        """
+        position = cell * LITE_UNIT_BYTES
+        file = self.segments.find(position)
+        if file is None or not 0 <= cell < self.end:
+            return None
+        at = position - file.start
+        file.ensure(at, LITE_UNIT_BYTES)
+        segment = file.map
+        found = read_links(segment.buffer, segment.view, at, crc32)
+        return found if found[0] >= 0 else None
+
     def _extend(self, position: int) -> None:
         """Makes room for one unit at ``position``."""
         file = self.segments.find(position)
@@ -145,3 +200,9 @@ class LiteUnits:
         """Unmaps all segments."""
         self._file, self._limit = None, 0
         self.segments.close()
+
+
+def _distance(cell: int, earlier: int) -> int:
+    """Returns how many units back the one at ``earlier`` is; 0 if it is too far away for a link."""
+    units = cell - earlier
+    return units if 0 < units <= DISTANCE_MAX else 0

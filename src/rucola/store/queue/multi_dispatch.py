@@ -12,15 +12,23 @@ from typing import NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.kernel_columns import (
+    RECORD_LITE_LEN,
+    RECORD_LITE_OFFSET,
+    RECORD_LITE_POS,
     RECORD_PROPERTIES_LEN,
     RECORD_PROPERTIES_POS,
+    RECORD_SIZE,
+    RECORD_STORE_TIMESTAMP,
     RECORD_SYS_FLAG,
+    RECORD_TAGS_CODE,
     RECORD_TOPIC_LEN,
     RECORD_TOPIC_POS,
 )
+from rucola.common.key_builder import LITE_PREFIX
 from rucola.common.sysflag import PREPARED_BIT
-from rucola.formats._lite_rows_cy import next_light
+from rucola.formats._lite_rows_cy import find_alone, next_light
 from rucola.formats.light_queue import allows_light_queues, is_lite, light_queue_offsets
+from rucola.formats.lite import QUEUE_OFFSET_MAX
 from rucola.formats.message import RECORD_BYTES_MIN
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.consume_queue import ConsumeQueue
@@ -49,9 +57,18 @@ def light_entries(
         deleted: for each deleted light queue, the physical offset below which records get no entries in it.
     """
     segment, view, number = file.map.buffer, file.map.view, -1
+    has_columns = False
     while (number := next_light(segment, table, number + 1, rows)) < rows:
         row = number * ROW_WIDTH
         if table[row + RECORD_SYS_FLAG] & PREPARED_BIT:
+            continue
+        if not has_columns:
+            find_alone(segment, table, number, rows, QUEUE_OFFSET_MAX)
+            has_columns = True
+        if table[row + RECORD_LITE_LEN] > 0:
+            entry = _only_entry(file, view, table, row)
+            if not deleted or entry.physical_offset >= deleted.get(entry.name, 0):
+                yield entry
             continue
         start = table[row + RECORD_PROPERTIES_POS]
         properties = bytes(view[start : start + table[row + RECORD_PROPERTIES_LEN]])
@@ -65,6 +82,20 @@ def light_entries(
                 yield None
             elif physical_offset >= deleted.get(item[0], 0):
                 yield LightEntry(*item, physical_offset, size, tags_code, store_time_ms)
+
+
+def _only_entry(file: MappedFile, view: memoryview, table: array[int], row: int) -> LightEntry:
+    """The entry of a record whose only light queue is that of a lite topic, which ``find_alone`` has found."""
+    lite = table[row + RECORD_LITE_POS]
+    start = lite - len("$") - table[row + RECORD_TOPIC_LEN] - len(LITE_PREFIX)
+    return LightEntry(
+        bytes(view[start : lite + table[row + RECORD_LITE_LEN]]),
+        table[row + RECORD_LITE_OFFSET],
+        file.start + table[row],
+        table[row + RECORD_SIZE],
+        table[row + RECORD_TAGS_CODE],
+        table[row + RECORD_STORE_TIMESTAMP],
+    )
 
 
 def is_possible(entry: LightEntry) -> bool:
