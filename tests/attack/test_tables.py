@@ -49,7 +49,7 @@ CALLS = "by the open calls: 4,096 for each connection, 131,072 for all, in which
 SESSIONS = "by the clients of the gRPC port, at most 16,384; those that are silent give way"
 OWN = "a client's part: its own connections and requests"
 LITE_CLIENTS = "by the clients of lite topics: 65,536, of which each account has a share (Shares)"
-LITE_LEASES = "one entry per batch of a lite topic in flight: 1,000,000, from which on pops get nothing"
+LITE_LEASES = "one entry per batch of a lite topic in flight: 1,000,000, 500,000 of one group; each may have 1,024"
 
 TABLES = {
     "broker/acl/auth_manager:AuthManager._users": ADMINISTRATORS,
