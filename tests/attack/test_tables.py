@@ -59,6 +59,7 @@ TABLES = {
     "broker/acl/guard:AccessGuard._reading": CONNECTION,
     "broker/acl/lite_name_quota:LiteNameQuota._left": ACCOUNTS,
     "broker/acl/name_quota:NameQuota._made": ACCOUNTS,
+    "broker/lite/life:LiteLife._looked_to": NAMES,
     "broker/lite/life:LiteLife._unknown": "by lite topics without a store time, which clients do not set",
     "broker/lite/offset_files:OffsetFiles._new_groups": NAMES,
     "broker/lite/offsets:LiteOffsets._followed": "the master's table, on a slave",
