@@ -395,6 +395,17 @@ class MessageStore:
         self._keeper.look_soon()
         return gone
 
+    def delete_lite_to(self, name: bytes, start: int) -> None:
+        """Deletes the messages of a lite topic below the offset ``start``, which it has reached. Takes effect as
+        ``delete_lite`` does.
+
+        Raises:
+            DiskFullError: no space.
+        """
+        if self._lite is not None:
+            self._lite.delete_to(name, start)
+            self._keeper.look_soon()
+
     def deleted_to(self, topic: bytes) -> int:
         """Returns the physical offset up to which records of a topic belong to no queue; 0 if it was not deleted."""
         return self._deletion.ends.get(topic, 0)

@@ -408,6 +408,12 @@ class LiteTopics:
         self.live[self.names.parents[name_id]] -= 1
         self._arrived.pop(name_id, None)
 
+    def delete_to(self, name: bytes, start: int) -> None:
+        """Deletes the messages of a lite topic below ``start``, at most its next offset; like ``delete`` otherwise."""
+        name_id = self.names.find(name)
+        if name_id >= 0 and self.columns.starts[name_id] < start <= self.columns.nexts[name_id]:
+            self._mark(name, name_id, start, 0)
+
     def delete_before(self, name: bytes, physical_end: int) -> bool:
         """Deletes the messages of a lite topic whose records are before ``physical_end``; like ``delete`` otherwise.
         Returns whether messages remain.
