@@ -126,7 +126,8 @@ class SlaveTables:
 
     def _remove_lite(self, parent: str) -> Steps[None]:
         """Removes the lite topics of a deleted parent. A master of RocketMQ does not tell which are gone."""
-        store, name, first = self._services.store, parent.encode("utf-8", "surrogateescape"), 0
+        store, name = self._services.store, parent.encode("utf-8", "surrogateescape")
+        first: int | None = 0
         while store.lite is not None and first is not None and store.deleted_to(name):
             found = store.lite.names_of(name, first, slave_rows.PAGE_ROWS)
             store.delete_lite_of(name, found.names)

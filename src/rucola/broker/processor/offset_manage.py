@@ -65,7 +65,7 @@ class OffsetManageProcessor:
         first = LiteRowsRequestHeader.from_ext_fields(command.ext_fields).lite_row
         rows, following = await in_turns(slave_rows.page(self._store, lite, first))
         fields = LiteRowsResponseHeader(following).to_ext_fields()
-        return command.answer(ResponseCode.SUCCESS, None, fields, rows)
+        return command.answer(ResponseCode.SUCCESS, ext_fields=fields, body=rows)
 
     def _copy(self) -> Encode:
         return partial(_encoded, self._offsets.copied_table(), self._offsets.data_version, self._offsets.lite)
