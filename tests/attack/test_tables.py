@@ -49,7 +49,7 @@ CALLS = "by the open calls: 4,096 for each connection, 131,072 for all, in which
 SESSIONS = "by the clients of the gRPC port, at most 16,384; those that are silent give way"
 OWN = "a client's part: its own connections and requests"
 LITE_CLIENTS = "by the clients of lite topics: 65,536, of which each account has a share (Shares)"
-LITE_LEASES = "one entry per batch of a lite topic in flight: 1,000,000, from which on pops get nothing"
+LITE_LEASES = "one entry per batch of a lite topic in flight: 1,000,000, 500,000 of one group; each may have 1,024"
 
 TABLES = {
     "broker/acl/auth_manager:AuthManager._users": ADMINISTRATORS,
@@ -59,6 +59,7 @@ TABLES = {
     "broker/acl/guard:AccessGuard._reading": CONNECTION,
     "broker/acl/lite_name_quota:LiteNameQuota._left": ACCOUNTS,
     "broker/acl/name_quota:NameQuota._made": ACCOUNTS,
+    "broker/lite/life:LiteLife._looked_to": NAMES,
     "broker/lite/life:LiteLife._unknown": "by lite topics without a store time, which clients do not set",
     "broker/lite/offset_files:OffsetFiles._new_groups": NAMES,
     "broker/lite/offsets:LiteOffsets._followed": "the master's table, on a slave",

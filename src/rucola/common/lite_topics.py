@@ -21,6 +21,8 @@ from rucola.errors import ClientError
 
 LITE_TOPIC_CHARACTERS_MAX: Final = 64
 """Longest name of a lite topic; the default of the proxy's option ``maxLiteTopicSize``."""
+LITE_ENTRIES_MAX: Final = 256
+"""Entries of a request 200071 (LITE_SUBSCRIPTION_CTL). Clients send one; each costs some work without any name."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
 

@@ -79,6 +79,11 @@ def lite_name(topic: bytes) -> bytes:
     return topic[len(_LITE) :]
 
 
+def lite_parent(topic: bytes) -> bytes:
+    """Returns the parent of the lite topic whose light queue is ``topic``."""
+    return lite_name(topic).partition(b"$")[0]
+
+
 def lite_topic(name: bytes) -> bytes:
     """Returns the light queue of the lite topic ``name``."""
     return _LITE + name

@@ -30,6 +30,8 @@ _LIMITS: Mapping[int, int] = {
     RequestCode.LOCK_BATCH_MQ: 256 * _KIB,
     RequestCode.UNLOCK_BATCH_MQ: 256 * _KIB,
     RequestCode.BATCH_ACK_MESSAGE: 256 * _KIB,
+    # 10,000 names of lite topics, of 64 characters: the quota of a client plus what a proxy lets it exceed.
+    RequestCode.LITE_SUBSCRIPTION_CTL: 1024 * _KIB,
     # 2,000 topics or groups; longer lists are sent in parts.
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: 512 * _KIB,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: 512 * _KIB,

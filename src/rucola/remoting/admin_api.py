@@ -279,6 +279,15 @@ class AdminApi(RemotingApi):
         """
         return bytes((await self._ask(address, code)).body)
 
+    async def lite_rows(self, address: str, first: int) -> tuple[bytes, int | None]:
+        """GET_ALL_CONSUMER_OFFSET (43) with a field that RocketMQ ignores. Returns a page of lite topics, and where the
+        next one begins, -1 after the last; None if the broker does not know pages.
+        """
+        header = lite_headers.LiteRowsRequestHeader(first)
+        answer = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET, header)
+        fields = lite_headers.LiteRowsResponseHeader.from_ext_fields(answer.ext_fields)
+        return bytes(answer.body), fields.lite_next
+
     async def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData:
         """VIEW_BROKER_STATS_DATA (315); raises ``BrokerError`` 1 for an unknown key."""
         header = headers.ViewBrokerStatsDataRequestHeader(name, key)

@@ -388,6 +388,36 @@ class MessageStore:
             self._keeper.look_soon()
         return count
 
+    def delete_lite_of(self, parent: bytes, names: Iterable[bytes]) -> list[bytes]:
+        """Deletes those messages of lite topics that are older than the deletion of their parent. Takes effect as
+        ``delete_lite`` does.
+
+        Returns:
+            The lite topics of which nothing remains.
+
+        Raises:
+            DiskFullError: no space; some of the names may be done.
+        """
+        end, lite = self._deletion.ends.get(parent, 0), self._lite
+        gone = [] if lite is None else [name for name in names if not lite.delete_before(name, end)]
+        self._keeper.look_soon()
+        return gone
+
+    def delete_lite_to(self, name: bytes, start: int) -> None:
+        """Deletes the messages of a lite topic below the offset ``start``, which it has reached. Takes effect as
+        ``delete_lite`` does.
+
+        Raises:
+            DiskFullError: no space.
+        """
+        if self._lite is not None:
+            self._lite.delete_to(name, start)
+            self._keeper.look_soon()
+
+    def deleted_to(self, topic: bytes) -> int:
+        """Returns the physical offset up to which records of a topic belong to no queue; 0 if it was not deleted."""
+        return self._deletion.ends.get(topic, 0)
+
     def _delete_life(self, topic: bytes, end: int) -> None:
         """Removes the queues of a topic that the master has deleted up to the physical offset ``end``."""
         self._delete_queues(topic, end, self._dispatcher.store_timestamp_ms + 1)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rucola.broker.acl.permission import ANY, NOTHING, PUB, RETRY_PREFIX, SUB, Resource, group, topic
 from rucola.common.key_builder import REPLY_TOPIC_SUFFIX, lite_parts
+from rucola.common.lite_topics import LITE_ENTRIES_MAX
 from rucola.errors import FormatError
 from rucola.protocol import fastjson
 from rucola.protocol.codes import RequestCode
@@ -198,7 +199,10 @@ def _acks(body: Mapping[str, Any]) -> Iterator[Resource]:
 
 
 def _lite(body: Mapping[str, Any]) -> Iterator[Resource]:
-    for entry in _objects(body, "subscriptionSet"):
+    entries = _objects(body, "subscriptionSet")
+    if len(entries) > LITE_ENTRIES_MAX:
+        raise FormatError("body", 0, f"at most {LITE_ENTRIES_MAX} entries in subscriptionSet", f"{len(entries)}")
+    for entry in entries:
         yield group(_text(entry, "group"))
         yield topic(_text(entry, "topic"), SUB)
 

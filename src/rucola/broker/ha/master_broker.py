@@ -107,6 +107,12 @@ class MasterBroker:
         """Returns the body of the answer to a request for a whole table, which has no fields."""
         return await self._api.whole_table(self._address, code)
 
+    async def lite_rows(self, first: int) -> tuple[bytes, int | None]:
+        """Returns a page of lite topics (``broker.lite.slave_rows``), and where the next one begins; None if the broker
+        does not know pages.
+        """
+        return await self._api.lite_rows(self._address, first)
+
     async def close(self) -> None:
         """Closes the connection."""
         await self._client.close()

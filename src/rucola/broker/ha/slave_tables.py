@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from rucola.broker.ha.master_broker import LogBounds, MasterBroker
 from rucola.broker.lazy_pop_services import MODES
+from rucola.broker.lite import slave_rows
 from rucola.common.data_version import DataVersion
 from rucola.errors import BrokerError, FormatError, RucolaError
 from rucola.formats.tables import decode_consumer_offsets, decode_delay_offsets, encode_delay_offsets
@@ -27,7 +28,7 @@ from rucola.formats.timer import TIMER_CHECKPOINT, TimerCheckpoint
 from rucola.protocol.bodies.configs import SubscriptionGroupWrapper
 from rucola.protocol.bodies.registration import TopicConfigSerializeWrapper
 from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.remoting.fairness.steps import in_turns
+from rucola.remoting.fairness.steps import Steps, in_turns
 from rucola.runtime.logs import event
 from rucola.runtime.table_writer import KeptTable, Pieces
 
@@ -67,6 +68,8 @@ class SlaveTables:
         """Topics that the last copy lacked for the first time."""
         self._gone: dict[str, int] = {}
         """The same topics of earlier copies, and where the master's log ended after the copy."""
+        self._lite_row, self._has_pages = 0, True
+        """Where the next page of lite topics begins, and whether the master has pages."""
         self._take: dict[RequestCode, Callable[[bytes], Awaitable[None]]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._take_groups,
@@ -91,14 +94,17 @@ class SlaveTables:
             await self._took(code, body)
         is_known = RequestCode.GET_ALL_TOPIC_CONFIG not in self._failed
         gone = {name: end for name, end in self._gone.items() if is_known and name not in self._services.topics.table}
+        pages = await self._ask_lite(master)
         found = await self._ask(master, _PROGRESS)
         bounds = await master.log_bounds()
-        if (found or gone) and await self._synced(bounds.max_offset):
+        if (found or gone or pages) and await self._synced(bounds.max_offset):
+            await self._take_lite(pages)
             for code, body in found.items():
                 await self._took(code, body)
             for name, end in gone.items():
                 self._remove(name, end)
                 await asyncio.sleep(0)  # a removal syncs directories
+                await in_turns(self._remove_lite(name))
             gone = {}
         if is_known:
             self._gone = gone | dict.fromkeys(self._vanished, bounds.max_offset)
@@ -117,6 +123,45 @@ class SlaveTables:
             event(logger, logging.INFO, "topic deleted, as on the master", topic=topic, end_offset=end)
             store.delete_topic(name, end)
             self._services.offsets.remove_topic(topic)
+
+    def _remove_lite(self, parent: str) -> Steps[None]:
+        """Removes the lite topics of a deleted parent. A master of RocketMQ does not tell which are gone."""
+        store, name = self._services.store, parent.encode("utf-8", "surrogateescape")
+        first: int | None = 0
+        while store.lite is not None and first is not None and store.deleted_to(name):
+            found = store.lite.names_of(name, first, slave_rows.PAGE_ROWS)
+            store.delete_lite_of(name, found.names)
+            first = found.following
+            yield
+
+    async def _ask_lite(self, master: MasterBroker) -> list[bytes]:
+        """Returns the next pages of the master's lite topics."""
+        pages: list[bytes] = []
+        while self._services.lite_offsets is not None and self._has_pages and len(pages) < slave_rows.PAGES_A_COPY:
+            try:
+                body, following = await master.lite_rows(self._lite_row)
+            except RucolaError as error:
+                self._note(RequestCode.GET_ALL_CONSUMER_OFFSET, error)
+                break
+            if following is None:
+                self._has_pages = False
+                break
+            pages.append(body)
+            self._lite_row = max(following, 0)
+            if following < 0:
+                break
+        return pages
+
+    async def _take_lite(self, pages: list[bytes]) -> None:
+        offsets = self._services.lite_offsets
+        for body in pages if offsets is not None else ():
+            assert offsets is not None
+            try:
+                await in_turns(slave_rows.take(self._services.store, offsets, body))
+            except RucolaError as error:
+                self._note(RequestCode.GET_ALL_CONSUMER_OFFSET, error)
+        if pages and offsets is not None:
+            offsets.persist()
 
     async def _ask(self, master: MasterBroker, codes: tuple[RequestCode, ...]) -> dict[RequestCode, bytes]:
         """Returns the tables that have changed."""
@@ -188,7 +233,9 @@ class SlaveTables:
 
     async def _take_offsets(self, body: bytes) -> None:
         version, table = await asyncio.to_thread(decode_consumer_offsets, body)
-        if self._services.lite_offsets is not None:
+        if self._services.lite_offsets is not None and self._has_pages:
+            self._services.lite_offsets.leave_out(table)
+        elif self._services.lite_offsets is not None:
             await in_turns(self._services.lite_offsets.follow(table))
         await in_turns(self._services.offsets.follow(version, table))
 

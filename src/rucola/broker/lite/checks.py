@@ -13,6 +13,8 @@ from rucola.protocol.codes import ResponseCode
 
 CLIENT_ID_MAX = 1024
 """Characters of a client id."""
+ATTEMPT_ID_MAX = 256
+"""Characters of an attempt id, which the broker keeps as long as the lease; those of clients have 36."""
 _NAME_BYTES_MAX = 255 - len(lite_topic(b""))
 
 

@@ -17,8 +17,9 @@ from rucola.broker.refusals import FAQ
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic_queues import TopicQueues
 from rucola.common.java import is_blank
-from rucola.common.lite_topics import lite_shard
+from rucola.common.lite_topics import LITE_ENTRIES_MAX, lite_shard
 from rucola.errors import BrokerError
+from rucola.protocol import fastjson
 from rucola.protocol.bodies.lite import (
     LiteSubscriptionAction,
     LiteSubscriptionCtlRequestBody,
@@ -77,11 +78,11 @@ class LiteControlProcessor:
         """Request 200071: changes subscriptions. The first entry that fails ends the request."""
         if not command.body:
             raise BrokerError(ResponseCode.ILLEGAL_OPERATION, "Request body is null.")
-        body = LiteSubscriptionCtlRequestBody.decode(command.body)
-        if not body.subscription_set:
-            raise BrokerError(ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty.")
+        entries = _entries(command.body)
         account = self._services.senders.account_on(channel)
-        for entry in body.subscription_set:
+        for number, entry in enumerate(entries):
+            if number:  # each entry may fill a turn
+                await asyncio.sleep(0)
             if is_blank(entry.client_id) or is_blank(entry.group) or is_blank(entry.topic):
                 continue
             if len(entry.client_id) > CLIENT_ID_MAX:
@@ -198,6 +199,20 @@ class LiteControlProcessor:
             await in_turns(self._dispatcher.look_through(client, self._monotonic_ms()))
             self._settle()
         return command.answer(ResponseCode.SUCCESS)
+
+
+def _entries(source: bytes | bytearray | memoryview) -> list[LiteSubscriptionDTO]:
+    """Reads the entries of a request; their number is checked before the first one costs anything."""
+    body = fastjson.load_object(source, LiteSubscriptionCtlRequestBody.__name__)
+    entries = body.get("subscriptionSet")
+    if isinstance(entries, list) and len(entries) > LITE_ENTRIES_MAX:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER, f"subscriptionSet has {len(entries)} entries; at most {LITE_ENTRIES_MAX}"
+        )
+    read = LiteSubscriptionCtlRequestBody.from_dict(body).subscription_set
+    if not read:
+        raise BrokerError(ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty.")
+    return read
 
 
 def _start(option: OffsetOption | None) -> Start:

@@ -65,11 +65,14 @@ class LiteLife:
         self._monotonic = monotonic
         self._began_s = monotonic()
         self._dropped_to = -1
+        self._looked_to: dict[bytes, int] = {}
+        """For each parent that was deleted, up to which physical offset the look has removed its lite topics."""
         self._unknown: dict[int, int] = {}
         """For each lite topic without a store time, how many looks have found it so."""
 
     async def look(self) -> None:
         """Removes the lite topics whose time is over, and names that nothing recalls any more."""
+        await in_turns(self.remove_of_deleted())
         if (self._monotonic() - self._began_s) * 1000 >= self._config.min_lite_ttl_ms:
             count = await in_turns(self._expire())
             if count:
@@ -116,6 +119,10 @@ class LiteLife:
         """
         names = list(names)
         self._store.delete_lite(names)
+        self._forget(names)
+
+    def _forget(self, names: Iterable[bytes]) -> None:
+        """Forgets the offsets and readers of lite topics whose messages are deleted."""
         for name in names:
             name_id = self._topics.names.find(name)
             if name_id >= 0:
@@ -148,6 +155,23 @@ class LiteLife:
                 self.remove(found.names[start : start + _NAMES_A_STEP])
                 yield
             first = found.following
+
+    def remove_of_deleted(self) -> Steps[None]:
+        """Removes what is older than the deletion of its parent, if a restart interrupted that, or if this broker was a
+        slave. Looks once at each deletion: later, dispatch itself passes over the old messages.
+        """
+        for parent, count in self._topics.parents().items():
+            end = self._store.deleted_to(parent)
+            first = _FIRST if count and end > self._looked_to.get(parent, 0) else None
+            while first is not None:
+                found = self._topics.names_of(parent, first)
+                yield
+                for start in range(0, len(found.names), _NAMES_A_STEP):
+                    names = found.names[start : start + _NAMES_A_STEP]
+                    self._forget(self._store.delete_lite_of(parent, names))
+                    yield
+                first = found.following
+            self._looked_to[parent] = end
 
     async def _drop_names(self) -> None:
         """Forgets names whose messages are deleted and of which the log has no record any more. What is known of

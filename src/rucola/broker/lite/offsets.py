@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rucola.broker.lite.offset_files import OffsetFiles
 from rucola.broker.lite.offset_rows import PARTS, OffsetRows
@@ -56,6 +56,8 @@ class LiteOffsets:
         self._swept = 0
         self._followed: dict[str, int] = {}
         """The master's offsets by ``topic@group``, as they were copied last; only on a slave."""
+        self._followed_rows = OffsetRows(self._groups.__contains__)
+        """The master's offsets, if they came in rows."""
         self.on_set: Callable[[str, int], None] | None = None
         self._files = OffsetFiles(files, f"{root}/config", self._rows, self._groups, writer)
 
@@ -303,6 +305,41 @@ class LiteOffsets:
                 self.drop_topic(group, topic)
             yield
         self._followed = theirs
+
+    def follow_row(self, lite_id: int, theirs: Mapping[str, int], start: int) -> None:
+        """Takes over what a master has in one lite topic, by the rules of ``follow``.
+
+        Args:
+            theirs: its offset for each group that has one.
+            start: first offset that it has not deleted; an offset of nobody else below it goes.
+        """
+        others = set(self._of_parent.get(self._topics.names.parents[lite_id], ()))
+        for group, offset in theirs.items():
+            own = self.get(group, lite_id)
+            number = self._numbers.get(group) or self._number_of(group)
+            key, name_hash = number << 32 | lite_id, hash_of(self._topics.names.name(lite_id))
+            before = self._followed_rows.get(key)
+            if own != offset and (own in (NO_OFFSET, before) or offset < before or offset > own):
+                self.commit(group, lite_id, offset)
+                if self.on_set is not None:
+                    self.on_set(group, lite_id)
+            if before != offset:
+                self._followed_rows.put(key, offset, lambda name_hash=name_hash: name_hash)  # type: ignore[misc]
+            others.discard(number)
+        for number in others:
+            key = number << 32 | lite_id
+            own, before = self._rows.get(key), self._followed_rows.get(key)
+            if own != NO_OFFSET and (own == before or own <= start):
+                forgotten = self._rows.drop(key)
+                assert forgotten is not None
+                self._files.note(key, forgotten, NO_OFFSET)
+            self._followed_rows.drop(key)
+
+    @staticmethod
+    def leave_out(table: dict[str, dict[int, int]]) -> None:
+        """Takes the offsets of lite topics out of a master's table of ``topic@group``: they come in rows."""
+        for key in [key for key in table if key.startswith(LITE_PREFIX) and is_lite(_bytes(key.rpartition("@")[0]))]:
+            del table[key]
 
     def note_written(self, version: DataVersion) -> None:
         """Notes that a table of RocketMQ with this version has all offsets."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from rucola.broker.lite.checks import CLIENT_ID_MAX, check_parent
+from rucola.broker.lite.checks import ATTEMPT_ID_MAX, CLIENT_ID_MAX, check_parent
 from rucola.broker.lite.event_dispatcher import LiteEventDispatcher
 from rucola.broker.lite.hold import LiteHold, WaitingLitePop
 from rucola.broker.lite.leases import LiteLeases
-from rucola.broker.lite.reading_group import LiteClient
+from rucola.broker.lite.reading_group import LiteClient, ReadingGroup
 from rucola.broker.pop.checks import if_still_reading
 from rucola.broker.pop.hold import ANSWER_AHEAD_MS
 from rucola.broker.pop.request_age import BORN_TIME, RequestAges
@@ -36,8 +36,10 @@ from rucola.store.results import GetMessageResult
 
 _BYTES_MAX = 8 * 1024 * 1024
 """Bytes of a response from which on it gets no further lite topic. Clients take frames of up to 16 MiB."""
-_LEASES_MAX = 1_000_000
-"""Number of lite topics with a batch in flight, from which on pops get nothing."""
+_LEASES_MAX, _LEASES_SHARE, _LEASES_KEPT = 1_000_000, 500_000, 1024
+"""Lite topics with a batch in flight, from which on pops get nothing: of all groups, of one group, and those that each
+group may have in any case.
+"""
 _LOOK_AGAIN_MS = 1000
 """Pause before a lite topic is looked at again whose messages cannot be read."""
 
@@ -216,7 +218,7 @@ class LitePopProcessor:
             self._hold.end_older(client, header.attempt_id)
         pop = LitePop(header, client, began_ms, waited_for)
         answer: RemotingCommand | None
-        if self._dispatcher.lease_count < _LEASES_MAX:
+        if self._has_room(client.group):
             self._reader.read(pop)
             answer = self._answer(channel, command, pop)
         else:  # it must not wait: its events would wake it at once
@@ -247,6 +249,11 @@ class LitePopProcessor:
             if pop.header.poll_time > 0 and not self._hold.stopped:
                 code = ResponseCode.POLLING_FULL
         return command.answer(code, "NO_MESSAGE_IN_QUEUE", fields)
+
+    def _has_room(self, group: ReadingGroup) -> bool:
+        """Whether a group may have one more batch in flight."""
+        own = len(group.blocks)
+        return own < _LEASES_KEPT or (own < _LEASES_SHARE and self._dispatcher.lease_count < _LEASES_MAX)
 
     def _waiting(self, channel: Channel, command: RemotingCommand, pop: LitePop) -> WaitingLitePop:
         header, senders = pop.header, self._services.senders
@@ -285,6 +292,8 @@ class LitePopProcessor:
             )
         if is_blank(header.client_id) or len(header.client_id) > CLIENT_ID_MAX:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"a client id has 1 to {CLIENT_ID_MAX} characters")
+        if len(header.attempt_id or "") > ATTEMPT_ID_MAX:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"an attempt id has at most {ATTEMPT_ID_MAX} characters")
         check_parent(self._services, header.topic)
 
 

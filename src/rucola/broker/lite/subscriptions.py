@@ -165,7 +165,7 @@ class LiteSubscriptions:
         self._renew(client, now_ms)
         wanted = set(names)
         if client.group.settings.exclusive:
-            wanted = self._without_lost(client, wanted)
+            yield from self._leave_lost(client, wanted)
         yield from self._remove_all(client, client.names - wanted, now_ms)
         new = wanted - client.names
         self._check_room(client, new)
@@ -280,19 +280,17 @@ class LiteSubscriptions:
         self._dispatcher.unsubscribed(loser, name, now_ms)
         self._tell(loser, name)
 
-    def _without_lost(self, client: LiteClient, wanted: set[bytes]) -> set[bytes]:
-        """Returns those of the names in a complete set that no other client has taken over, or has."""
+    def _leave_lost(self, client: LiteClient, wanted: set[bytes]) -> Steps[None]:
+        """Takes those of the names in a complete set out of it that another client has taken over, or has."""
         for name in client.taken - wanted:  # the client has taken note
             client.taken.discard(name)
             self._shares.give_back(client.account)
-        lost = {
-            name
-            for name in wanted - client.names
-            if name in client.taken or any(each is not client for each in client.group.holders_of(name))
-        }
-        for name in lost:
-            self._tell(client, name)
-        return wanted - lost
+        for number, name in enumerate(wanted - client.names, 1):
+            if name in client.taken or any(each is not client for each in client.group.holders_of(name)):
+                wanted.discard(name)
+                self._tell(client, name)
+            if number % _NAMES_A_STEP == 0:
+                yield
 
     def _tell(self, client: LiteClient, name: bytes) -> None:
         if client.channel is not None:

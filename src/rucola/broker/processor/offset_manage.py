@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.lite import slave_rows
 from rucola.broker.offset.consumer_offset_manager import (
     LITE_EXPORTED_MAX,
     ConsumerOffsetManager,
@@ -26,6 +27,8 @@ from rucola.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, Corre
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetRequestHeader
+from rucola.protocol.headers.lite import LiteRowsRequestHeader, LiteRowsResponseHeader
+from rucola.remoting.fairness.steps import in_turns
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.store.message_store import MessageStore
@@ -53,8 +56,16 @@ class OffsetManageProcessor:
         self._whole = WholeTable(self._copy)
 
     def all_offsets(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 43: all consumer offsets."""
+        """Request 43: all consumer offsets; a slave of ours may ask for rows of lite topics instead."""
+        if slave_rows.ROW in command.ext_fields and self._offsets.lite is not None:
+            return self._lite_rows(command, self._offsets.lite)
         return self._whole.answer(command)
+
+    async def _lite_rows(self, command: RemotingCommand, lite: LiteOffsets) -> RemotingCommand:
+        first = LiteRowsRequestHeader.from_ext_fields(command.ext_fields).lite_row
+        rows, following = await in_turns(slave_rows.page(self._store, lite, first))
+        fields = LiteRowsResponseHeader(following).to_ext_fields()
+        return command.answer(ResponseCode.SUCCESS, ext_fields=fields, body=rows)
 
     def _copy(self) -> Encode:
         return partial(_encoded, self._offsets.copied_table(), self._offsets.data_version, self._offsets.lite)

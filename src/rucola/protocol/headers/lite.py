@@ -117,3 +117,17 @@ class TriggerLiteDispatchRequestHeader(CommandHeader):
 
     group: str
     client_id: str | None = None
+
+
+@late_dataclass
+class LiteRowsRequestHeader(CommandHeader):
+    """Of request 43 by a slave of ours: the number of the name from which on it wants rows (``lite.slave_rows``)."""
+
+    lite_row: Long
+
+
+@late_dataclass
+class LiteRowsResponseHeader(CommandHeader):
+    """Where the next page begins; -1 after the last one. RocketMQ's response has no such field."""
+
+    lite_next: Long | None = None

@@ -33,6 +33,7 @@ JSON_CODES = frozenset(
         RequestCode.LOCK_BATCH_MQ,
         RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.LITE_SUBSCRIPTION_CTL,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,

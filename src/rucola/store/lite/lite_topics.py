@@ -263,17 +263,22 @@ class LiteTopics:
         Args:
             start: first offset that counts as not deleted; None for that of the topic.
         """
-        columns, log_min, links_at = self.columns, self._log.min_offset, self.units.links_at
-        start = columns.starts[name_id] if start is None else start
+        return self._oldest(name_id, self.columns.starts[name_id] if start is None else start, self._log.min_offset)
+
+    def _oldest(self, name_id: int, start: int, physical_min: int) -> int:
+        """Returns the offset of the oldest message at ``start`` or later whose record is at ``physical_min`` or later;
+        the next offset if there is none.
+        """
+        columns, links_at = self.columns, self.units.links_at
         cell = columns.lasts[name_id] - 1
         unit = links_at(cell) if cell >= 0 else None
-        if unit is None or unit[1] < start or unit[0] < log_min:
+        if unit is None or unit[1] < start or unit[0] < physical_min:
             return columns.nexts[name_id]
         while True:
             _, queue_offset, back, jump = unit
             for distance in (jump, back):
                 earlier = links_at(cell - distance) if distance else None
-                if earlier is not None and earlier[1] >= start and earlier[0] >= log_min:
+                if earlier is not None and earlier[1] >= start and earlier[0] >= physical_min:
                     cell, unit = cell - distance, earlier
                     break
             else:
@@ -391,6 +396,44 @@ class LiteTopics:
             self._mark(name, name_id, columns.nexts[name_id], 0)
             done += 1
         return done
+
+    def delete_newest(self, topic: bytes, physical_offset: int) -> None:
+        """Deletes the messages of a lite topic up to its newest one, if that is at ``physical_offset``, because its
+        parent was deleted after it was stored. That is on the disk, and also what dispatches it again will find it:
+        so the messages go at once. The mark tells those who read the units.
+
+        Raises:
+            DiskFullError: no space; the call can be repeated.
+        """
+        name_id = self.names.find(lite_name(topic))
+        cell = -1 if name_id < 0 else self.columns.lasts[name_id] - 1
+        unit = self.units.unit(cell) if cell >= 0 else None
+        if unit is None or unit.physical_offset != physical_offset or self.columns.starts[name_id] > unit.queue_offset:
+            return
+        start = self.columns.nexts[name_id]
+        self._mark(lite_name(topic), name_id, start, 0)
+        with self.columns.lock:
+            self.columns.starts[name_id] = start
+        self.live[self.names.parents[name_id]] -= 1
+        self._arrived.pop(name_id, None)
+
+    def delete_to(self, name: bytes, start: int) -> None:
+        """Deletes the messages of a lite topic below ``start``, at most its next offset; like ``delete`` otherwise."""
+        name_id = self.names.find(name)
+        if name_id >= 0 and self.columns.starts[name_id] < start <= self.columns.nexts[name_id]:
+            self._mark(name, name_id, start, 0)
+
+    def delete_before(self, name: bytes, physical_end: int) -> bool:
+        """Deletes the messages of a lite topic whose records are before ``physical_end``; like ``delete`` otherwise.
+        Returns whether messages remain.
+        """
+        name_id = self.names.find(name)
+        if name_id < 0 or not self._has_messages(name):
+            return False
+        start, columns = self._oldest(name_id, self.columns.starts[name_id], physical_end), self.columns
+        if self._oldest(name_id, columns.starts[name_id], 0) < start:
+            self._mark(name, name_id, start, 0)
+        return start < columns.nexts[name_id]
 
     def forgettable(self, first: int = 0, rows_max: int = 4096) -> LiteSlice:
         """Returns lite topics that ``forget`` would drop: deleted ones of which the log has no record any more.

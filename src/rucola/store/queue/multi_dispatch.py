@@ -27,7 +27,7 @@ from rucola.common.kernel_columns import (
 from rucola.common.key_builder import LITE_PREFIX
 from rucola.common.sysflag import PREPARED_BIT
 from rucola.formats._lite_rows_cy import find_alone, next_light
-from rucola.formats.light_queue import allows_light_queues, is_lite, light_queue_offsets
+from rucola.formats.light_queue import allows_light_queues, is_lite, light_queue_offsets, lite_parent
 from rucola.formats.lite import QUEUE_OFFSET_MAX
 from rucola.formats.message import RECORD_BYTES_MIN
 from rucola.store.log.mapped_file import MappedFile
@@ -153,6 +153,8 @@ class MultiDispatch:
                 place = entry.queue_offset, entry.physical_offset, entry.size
                 if not lite.put(entry.name, place, entry.tags_code, entry.store_time_ms):
                     self._stats.multi_dispatch_skipped += 1
+                if deleted and entry.physical_offset < deleted.get(lite_parent(entry.name), 0):
+                    lite.delete_newest(entry.name, entry.physical_offset)
                 continue
             if lite_only:
                 continue

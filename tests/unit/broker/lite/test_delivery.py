@@ -26,6 +26,7 @@ from rucola.common.lite_topics import lite_shard
 from rucola.common.message_queue import MessageQueue
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.protocol import fastjson
+from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.lite import NotifyUnsubscribeLiteRequestHeader
 from rucola.remoting.client import RemotingClient
@@ -477,6 +478,55 @@ def test_deleted_lite_topics_and_groups_are_forgotten(tmp_path: Path) -> None:
             cluster.broker.groups.delete(GROUP)
             assert (await waiting).code == 26
             assert cluster.delivery.subscription_count == 0
+
+    run_virtual(work())
+
+
+def test_a_parent_that_is_made_again_while_a_batch_is_in_flight(tmp_path: Path) -> None:
+    """The old batch hides nothing of the new parent, and its acknowledgement and leases change nothing."""
+
+    async def work() -> None:
+        async with LiteCluster(tmp_path) as cluster:
+            cluster.put("one", "old-0", "old-1")
+            await cluster.add("one")
+            old = await cluster.pop()
+            assert bodies(old) == ["old-0", "old-1"]
+            assert (await cluster.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": PARENT})).code == SUCCESS
+            assert (await cluster.pop()).code == ResponseCode.TOPIC_NOT_EXIST
+            assert (await cluster.ack(old, "one", 0)).code == ResponseCode.TOPIC_NOT_EXIST
+            cluster.parent(PARENT)
+            await cluster.add("one")
+            cluster.put("one", "new")
+            new = await cluster.pop(poll_ms=10_000)
+            assert (bodies(new), counts(new)) == (["new"], "0")
+            for number in (0, 1, 2):
+                assert (await cluster.ack(old, "one", number)).code == SUCCESS
+                assert (await cluster.change(old, "one", number, invisibleTime="0")).code == SUCCESS
+            assert committed(cluster, "one") == 2 and await cluster.take() == []
+            assert (await cluster.ack(new, "one", 2)).code == SUCCESS
+            assert committed(cluster, "one") == 3
+
+    run_virtual(work())
+
+
+def test_clocks_that_go_back_end_no_lease_and_keep_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases are measured with the monotonic clock; pop times of one lite topic always grow."""
+
+    async def work() -> None:
+        async with LiteCluster(tmp_path) as cluster:
+            cluster.put("one", "0", "1")
+            await cluster.add("one")
+            first = await cluster.pop(maxMsgNum=1, invisibleTime=5000)
+            clock = cluster.broker.services.clock
+            monkeypatch.setattr(clock, "wall_ms", lambda: 1_600_000_000_000)
+            assert await cluster.take(poll_ms=2000) == []
+            again = await cluster.pop(poll_ms=10_000, maxMsgNum=1)
+            assert (bodies(again), counts(again)) == (["0"], "1")
+            assert int(again.ext_fields["popTime"]) > int(first.ext_fields["popTime"])
+            assert (await cluster.ack(first, "one", 0)).code == SUCCESS
+            assert committed(cluster, "one") == 0, "the acknowledgement of a lease that has ended counts for nothing"
+            assert (await cluster.ack(again, "one", 0)).code == SUCCESS
+            assert committed(cluster, "one") == 1
 
     run_virtual(work())
 

@@ -163,6 +163,53 @@ def test_a_deleted_parent_takes_its_lite_topics_with_it() -> None:
     assert broker.range("s7") == (1, 2)
 
 
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_message_that_is_dispatched_after_the_deletion_of_its_parent_goes_too(again: bool, killed: bool) -> None:
+    """It was in the log when the parent was deleted, and in no queue. Its offset is not given again."""
+    broker = made()
+    broker.parent("Other")
+    for lite in ("old", "old", "s"):
+        broker.send_lite(lite)
+    broker.send_lite("s", topic="Other")
+    broker.range("s")
+    for lite in ("s", "late"):
+        broker.send_lite(lite)
+    broker.topics._arrived.clear()
+    assert broker.delete(PARENT).code == 0
+    assert broker.topics.arrived() in ([], [broker.id("s", "Other")])
+    if again:
+        broker.parent(PARENT)
+        broker.send_lite("late")
+        broker.broker.store.dispatch()
+    if killed:
+        broker.kill()
+    broker.settle()
+    assert broker.topics.parents() == {PARENT.encode(): int(again), b"Other": 1}
+    assert broker.range("late") == (1, 1 + again) and broker.range("s") == (2, 2)
+    broker.kill()
+    assert broker.topics.parents() == {PARENT.encode(): int(again), b"Other": 1}
+
+
+def test_a_removal_that_a_kill_interrupts_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = made()
+    for lite in ("a", "b"):
+        broker.send_lite(lite)
+        broker.range(lite)
+        broker.offsets.commit(GROUP, broker.id(lite), 1)
+    broker.offsets.persist()
+    with monkeypatch.context() as killed:
+        killed.setattr(life.LiteLife, "remove_parent", lambda *_: iter(()))
+        assert broker.delete(PARENT).code == 0
+    broker.kill()
+    broker.parent(PARENT)
+    broker.send_lite("b")
+    assert has(broker, "a") and has(broker, "b")
+    broker.look()
+    assert not has(broker, "a") and broker.range("b") == (1, 2), "the new parent has only its own"
+    assert broker.offsets.get(GROUP, broker.id("a")) == -1
+
+
 def test_a_lite_topic_is_deleted_by_request() -> None:
     broker = made()
     for lite in ("a", "b"):

@@ -99,6 +99,7 @@ def test_too_many_leases_and_too_many_waiting_pops(tmp_path: Path, monkeypatch: 
             assert len(await cluster.take(maxMsgNum=1)) == 1
             with monkeypatch.context() as few:
                 few.setattr(lite_pop, "_LEASES_MAX", 1)
+                few.setattr(lite_pop, "_LEASES_KEPT", 1)
                 assert (await cluster.pop(poll_ms=60_000)).code == POLLING_FULL
             assert len(await cluster.take()) == 1
             waiting = [asyncio.create_task(cluster.pop(poll_ms=60_000)) for _ in range(2)]
