@@ -15,13 +15,16 @@ from tests.attack.test_console import IMAGE, SCRIPT, harmless, play
 from tests.brokers import properties_text
 from tests.unit.console.visitor import Seen, Visitor
 
+from rucola.common.json_library import orjson
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.sysflag import MessageSysFlag
 from rucola.common.topic_config import TopicConfig
 from rucola.console.messages.tail import OF_VISITOR_MAX, TAILS_MAX
 from rucola.console.messages.waiting import KINDS
 from rucola.formats.pop import CHECKPOINT_TAG, PopCheckpoint, PopKey
+from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import PopMessageRequestHeader
 from rucola.protocol.trace import TraceRecord, TraceType, encode_trace
 
@@ -182,6 +185,26 @@ def test_a_spreadsheet_runs_nothing(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
+def test_members_over_time_run_nothing(tmp_path: Path) -> None:
+    async def work(it: Seen) -> None:
+        evil = f"C{SCRIPT}{IMAGE}"
+        beat = HeartbeatData(evil, [], [ConsumerData("G_live", subscription_data_set=[])])
+        address = it.there.cluster.broker.address
+        await it.there.consumer.invoke(address, RemotingCommand(34, body=beat.encode(), version=479), 5000)
+        queue = orjson.dumps({"brokerName": SCRIPT, "queueId": 0, "topic": IMAGE}).decode()
+        told = f'{{"mqTable":{{{queue}:{{}},{{"topic":5}}:{{}}}},"mqPopTable":[7],"subscriptionSet":7}}'.encode()
+        it.there.consumer.register_processor(307, it.there._taker(told))
+        watch = it.console.watch("cluster")
+        for _ in range(3):
+            watch.poller.expect_change()
+            await watch.look()
+        answer = await it.visitor.get("/cluster/members?name=G_live")
+        assert answer.status == 200 and SCRIPT in answer.page.text
+        harmless(answer)
+
+    play(tmp_path, work)
+
+
 def test_no_application_makes_a_checkpoint(tmp_path: Path) -> None:
     """A stranger's message that looks like a checkpoint of a pop is none: it is not on its way to the revive topic."""
 
@@ -215,5 +238,10 @@ def test_a_lying_broker_breaks_no_page(tmp_path: Path, answer: bytes) -> None:
     play(tmp_path, work)
 
 
-PAGES = [*(f"waiting?kind={kind}" for kind in KINDS), "trace?topic=T_live&key=U2", "tail?topic=T_live"]
+PAGES = [
+    *(f"waiting?kind={kind}" for kind in KINDS),
+    "trace?topic=T_live&key=U2",
+    "tail?topic=T_live",
+    "members?name=G_live",
+]
 """Pages that ask brokers about messages."""

@@ -17,6 +17,7 @@ from rucola.console.cluster.problems import NewLetters
 from rucola.console.cluster.snapshot import ClusterSnapshot
 from rucola.console.config import ClusterAt, ConsoleConfig
 from rucola.console.history import History
+from rucola.console.memberships import MemberHistory, packed
 from rucola.errors import DiskError
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
@@ -42,6 +43,18 @@ class HistoryThread:
     async def read(self, owner: str, name: str, begin_ms: int, end_ms: int) -> list[tuple[int, float | None]]:
         """See ``History.read``."""
         return await self._on_thread(lambda: self._history.read(owner, name, begin_ms, end_ms))
+
+    async def add_members(self, owner: str, time_ms: int, states: Mapping[str, bytes]) -> None:
+        """See ``Memberships.add``."""
+        await self._on_thread(lambda: self._history.members.add(owner, time_ms, states))
+
+    async def latest_members(self, owner: str) -> dict[str, bytes]:
+        """See ``Memberships.latest``."""
+        return await self._on_thread(lambda: self._history.members.latest(owner))
+
+    async def read_members(self, owner: str, name: str, begin_ms: int) -> MemberHistory:
+        """See ``Memberships.read``."""
+        return await self._on_thread(lambda: self._history.members.read(owner, name, begin_ms))
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -73,6 +86,8 @@ class Watch:
         self.letters: dict[str, NewLetters] = {}
         self._clock, self._history = clock, history
         self._minute = -1
+        self._members: dict[str, bytes] | None = None
+        """The members of each group as they were stored last."""
         self._work: PeriodicWork | None = None
 
     @property
@@ -110,6 +125,14 @@ class Watch:
             event(logger, logging.WARNING, "figures of the console cannot be read", error=error)
             return []
 
+    async def members(self, name: str, begin_ms: int) -> MemberHistory:
+        """A group's members since ``begin_ms``; nothing if the history cannot be read."""
+        try:
+            return await self._history.read_members(self.owner, name, begin_ms)
+        except DiskError as error:
+            event(logger, logging.WARNING, "figures of the console cannot be read", error=error)
+            return MemberHistory((), ())
+
     async def _look_if_due(self) -> None:
         if self.poller.is_due:
             await self.look()
@@ -118,11 +141,30 @@ class Watch:
         """Looks at the cluster; once a minute, its figures go to the history."""
         await self.poller.look()
         minute = self._clock.wall_ms() // _MINUTE_MS
+        await self._note_members(minute)
         if minute == self._minute or not self.poller.snapshot.taken_ms:
             return
         self._minute = minute
         await self._history.add(self.owner, minute * _MINUTE_MS, figures(self.poller.snapshot))
         await self._count_letters()
+
+    async def _note_members(self, minute: int) -> None:
+        """Stores the members of groups that have changed, and once a minute that somebody looked."""
+        if self._members is None:
+            self._members = await self._history.latest_members(self.owner)
+        poller = self.poller
+        states = {
+            group.name: packed(
+                {one.client_id: poller.assignments.get(group.name, {}).get(one.client_id) for one in group.members}
+            )
+            for group in poller.snapshot.groups.values()
+            if group.members is not None and not group.is_system
+        }
+        nobody = packed({})
+        changed = {name: state for name, state in states.items() if self._members.get(name, nobody) != state}
+        if changed or (minute != self._minute and poller.snapshot.taken_ms):
+            await self._history.add_members(self.owner, self._clock.wall_ms(), changed)
+            self._members |= changed
 
     async def _count_letters(self) -> None:
         """Compares the dead letters with those of a day ago, or of the console's first look."""
