@@ -14,7 +14,7 @@ from rucola.console.access.sessions import BrokerAccount
 from rucola.console.cluster.asking import Reason, asked
 from rucola.console.cluster.poller import ClusterPoller
 from rucola.console.cluster.problems import NewLetters
-from rucola.console.cluster.snapshot import ClusterSnapshot
+from rucola.console.cluster.snapshot import ClusterSnapshot, Member
 from rucola.console.config import ClusterAt, ConsoleConfig
 from rucola.console.history import History
 from rucola.console.memberships import MemberHistory, packed
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 DAY_MS: Final = 24 * 3600 * 1000
 _MINUTE_MS: Final = 60_000
+_NOBODY: Final = packed({})
 
 
 class HistoryThread:
@@ -88,6 +89,8 @@ class Watch:
         self._minute = -1
         self._members: dict[str, bytes] | None = None
         """The members of each group as they were stored last."""
+        self._packed_of: dict[str, tuple[tuple[Member, ...] | None, Mapping[str, tuple[str, ...] | None] | None]] = {}
+        """What was looked at for that."""
         self._work: PeriodicWork | None = None
 
     @property
@@ -152,19 +155,25 @@ class Watch:
         """Stores the members of groups that have changed, and once a minute that somebody looked."""
         if self._members is None:
             self._members = await self._history.latest_members(self.owner)
-        poller = self.poller
-        states = {
-            group.name: packed(
-                {one.client_id: poller.assignments.get(group.name, {}).get(one.client_id) for one in group.members}
-            )
-            for group in poller.snapshot.groups.values()
-            if group.members is not None and not group.is_system
-        }
-        nobody = packed({})
-        changed = {name: state for name, state in states.items() if self._members.get(name, nobody) != state}
-        if changed or (minute != self._minute and poller.snapshot.taken_ms):
+        snapshot, changed, looked_at = self.poller.snapshot, {}, {}
+        if not any(broker.unknown is None for broker in snapshot.masters):
+            return
+        for group in snapshot.groups.values():
+            seen = group.members, self.poller.assignments.get(group.name)
+            before = self._packed_of.get(group.name)
+            # What no round has replaced since is not packed again.
+            if seen[0] is None or group.is_system or (before and before[0] is seen[0] and before[1] is seen[1]):
+                continue
+            looked_at[group.name] = seen
+            state = packed({one.client_id: (seen[1] or {}).get(one.client_id) for one in seen[0]})
+            if self._members.get(group.name, _NOBODY) != state:
+                changed[group.name] = state
+        if changed or minute != self._minute:
             await self._history.add_members(self.owner, self._clock.wall_ms(), changed)
             self._members |= changed
+        self._packed_of |= looked_at
+        for name in set(self._packed_of) - set(snapshot.groups):
+            del self._packed_of[name]
 
     async def _count_letters(self) -> None:
         """Compares the dead letters with those of a day ago, or of the console's first look."""
