@@ -21,11 +21,11 @@ from tools.peers.packages import PeerError
 from tools.peers.servers import servers
 
 from rucola.client.admin import AdminClient
-from rucola.client.config import ConsumerConfig, ProducerConfig
-from rucola.client.listener import ConsumeConcurrentlyStatus
+from rucola.client.config import ProducerConfig
+from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.producer import Producer
 from rucola.client.push_consumer import PushConsumer
-from rucola.common.message import Message
+from rucola.common.message import Message, MessageExt
 from rucola.common.sysflag import MessageSysFlag
 from rucola.common.topic_config import TopicConfig
 from rucola.protocol.codes import RequestCode
@@ -33,6 +33,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import PopMessageRequestHeader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
 from rucola.remoting.client import RemotingClient
+from rucola.runtime.clock import SystemClock
 
 SETTINGS = {
     "enablePropertyFilter": "true",
@@ -162,7 +163,7 @@ async def popped(it: Scene) -> None:
     header = PopMessageRequestHeader("G_pop", POPPED, 0, 3, 60_000, 1_000, 0, 0, exp="*", exp_type="TAG")
 
     async def is_popped() -> bool:
-        header.born_time = int(asyncio.get_running_loop().time() * 1000) + 1_700_000_000_000
+        header.born_time = SystemClock().wall_ms()
         command = RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=header.to_ext_fields())
         return (await it.client.invoke(it.broker, command, 10_000)).code == 0
 
@@ -178,22 +179,20 @@ async def popped(it: Scene) -> None:
 
 
 def traced(namesrv: str) -> Callable[[Scene], Awaitable[None]]:
-    """A message from a producer to a consumer, both with traces; it is consumed again, and followed."""
+    """A message from a producer to a consumer, both with traces; it is consumed again."""
 
     async def work(it: Scene) -> None:
         seen: list[str] = []
 
-        def listen(messages: list[Any], _context: Any) -> ConsumeConcurrentlyStatus:
-            seen.extend(message.msg_id for message in messages)
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+        def listen(message: MessageExt) -> None:
+            seen.append(message.msg_id)
 
-        consumer = PushConsumer(GROUP, namesrv, ConsumerConfig(enable_trace=True))
-        consumer.subscribe("T_traced", "*")
+        consumer = PushConsumer(GROUP, namesrv, PushConsumerConfig(enable_trace=True))
+        await consumer.subscribe("T_traced", "*")
         consumer.register_message_listener(listen)
         await consumer.start()
         producer = Producer("P_console", namesrv, ProducerConfig(enable_trace=True))
         await producer.start()
-        await it.api("tail?topic=T_traced")
         result = await producer.send(Message("T_traced", b"traced", "TagA"))
         await producer.shutdown()
 
