@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -13,8 +14,10 @@ from tests.unit.console.test_changes import make, plan, play
 from tests.unit.console.test_waiting import HOUR_MS, now_ms
 from tests.unit.console.visitor import Seen
 
+from rucola.common.message import StoreMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.common.topic_config import TopicConfig
+from rucola.store.results import PutMessageStatus
 
 
 async def one(it: Seen, offset: int, topic: str = "T_send") -> Any:
@@ -161,6 +164,8 @@ def test_transactions_are_ended_once(tmp_path: Path) -> None:
         it.visitor.cookies.clear()  # what follows comes from a script
         for offset, to in ((0, "commit"), (1, "rollback")):
             shown = await plan(it, "transaction", broker="broker-a", offset=str(offset), to=to)
+            does = {"commit": "Commit the transaction", "rollback": "Roll back the transaction"}[to]
+            assert shown["does"] == does and shown["steps"][0]["after"] == {"commit": "T_send", "rollback": "-"}[to]
             assert shown["confirm"] == "T_send" and "G_live_P" in shown["notes"][0]
             (result,) = (await make(it, shown))["results"]
             assert result["outcome"] == "done", result
@@ -170,6 +175,32 @@ def test_transactions_are_ended_once(tmp_path: Path) -> None:
             again = await it.visitor.send("/api/cluster/changes/transaction", query)
             assert again.status == 400 and "No transaction without a decision" in again.json["text"], again.text
         assert [row["unique_key"] for row in (await it.api("waiting?kind=half"))["rows"]] == ["H2"]
+
+    play(tmp_path, work)
+
+
+def test_a_producer_is_asked_again(tmp_path: Path) -> None:
+    async def work(it: Seen) -> None:
+        await with_topic(it)
+        broker = it.there.cluster.broker
+        await broker.topics.update(TopicConfig("TRANS_CHECK_MAX_TIME_TOPIC", 1, 1, 6))
+        text = properties_text(UNIQ_KEY="H", PGROUP="G_live_P", REAL_TOPIC="T_send", REAL_QID="0", TRAN_MSG="true")
+        store = broker.services.store
+        message = StoreMessage(b"TRANS_CHECK_MAX_TIME_TOPIC", 0, b"half", text.encode(), now_ms(), store.store_host)
+        assert store.put_message(message).status is PutMessageStatus.PUT_OK
+
+        async def rows() -> list[Any]:
+            rows = (await it.api("waiting?kind=half"))["rows"]
+            return [(row["unique_key"], row["is_given_up"]) for row in rows]
+
+        while await rows() != [("H", True)]:
+            await asyncio.sleep(0)
+        shown = await plan(it, "transaction", broker="broker-a", offset="0", to="check")
+        assert shown["does"] == "Ask producer group G_live_P again" and not shown["confirm"]
+        (result,) = (await make(it, shown))["results"]
+        assert result["outcome"] == "done", result
+        while sorted(await rows()) != [("H", False), ("H", True)]:
+            await asyncio.sleep(0)
 
     play(tmp_path, work)
 
