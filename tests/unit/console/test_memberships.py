@@ -120,6 +120,10 @@ def test_a_group_over_time(tmp_path: Path) -> None:
                 watch.poller.expect_change()
                 await watch.look()
 
+        for _ in range(2):
+            await watch.look()
+        found = await it.api("members?name=G_live")
+        assert found["spans"][-1]["queues"] is None, "a member that does not tell is not one without queues"
         await look(0, 1)
         await look(1)
         found = await it.api("members?name=G_live")

@@ -8,7 +8,7 @@ differently therefore lose messages, and no broker reports it. Source: RocketMQ 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rucola.client.admin import AdminClient
 from rucola.common.key_builder import is_retry_topic
@@ -16,6 +16,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.console.cluster.asking import Unknown, by_deadline, known
 from rucola.console.cluster.snapshot import Member
 
+_TABLES: Final = frozenset({"mqTable", "mqPopTable"})
 Told = Sequence[Mapping[str, Any] | Unknown]
 """What each member says about itself, or why it does not."""
 
@@ -41,19 +42,19 @@ def differences(members: Sequence[Member], answers: Told) -> tuple[str, ...] | N
 def assignment(members: Sequence[Member], answers: Told) -> dict[str, tuple[str, ...] | None]:
     """The queues of each member, ``TOPIC BROKER QUEUE``, without retry topics; None if it does not tell."""
     return {
-        one.client_id: None
-        if isinstance(answer, Unknown)
-        else tuple(
-            sorted(" ".join(map(str, queue)) for queue in queues_of_member(answer) if not is_retry_topic(queue[0]))
-        )
-        for one, answer in zip(members, answers, strict=True)
+        member.client_id: None if isinstance(answer, Unknown) or _TABLES.isdisjoint(answer) else _queue_texts(answer)
+        for member, answer in zip(members, answers, strict=True)
     }
+
+
+def _queue_texts(info: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(" ".join(map(str, queue)) for queue in queues_of_member(info) if not is_retry_topic(queue[0])))
 
 
 def queues_of_member(info: Mapping[str, Any]) -> list[tuple[str, str, int]]:
     """The queues that a member reads, from its running info, whose tables have queues as their keys."""
     found: list[tuple[str, str, int]] = []
-    for name in ("mqTable", "mqPopTable"):
+    for name in sorted(_TABLES):
         table = info.get(name)
         for key in table if isinstance(table, dict) else {}:
             queue = _queue(key)
