@@ -86,6 +86,7 @@ CAMPAIGNS = {
             "tests.conformance.ha_slave",
             "tests.conformance.acting",
             "tests.conformance.ha_etcd",
+            "tests.conformance.console_messages",
             "tests.conformance.ha_controller",
             "tests.conformance.run",
             "tests.conformance.cluster",

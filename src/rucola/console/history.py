@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rucola.console import memberships
 from rucola.errors import DiskError
 from rucola.runtime.logs import event
 
@@ -46,6 +47,9 @@ class History:
     Args:
         directory: an existing directory that no other console uses.
         bytes_max: largest size of the file.
+
+    Attributes:
+        members: the members of groups, in the same file.
     """
 
     def __init__(self, directory: str, bytes_max: int = BYTES_MAX) -> None:
@@ -55,6 +59,7 @@ class History:
         """Minutes of the current hour, by owner and name."""
         self._hour = -1
         self._database = self._opened()
+        self.members = memberships.Memberships(self._database, self._path)
 
     def add(self, owner: str, time_ms: int, values: Mapping[str, float]) -> None:
         """Stores the values of one minute; a later value of the same minute replaces the earlier one.
@@ -132,7 +137,7 @@ class History:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA auto_vacuum = FULL")
-            database.executescript(_SCHEMA)
+            database.executescript(_SCHEMA + memberships.SCHEMA)
             database.execute("SELECT count(*) FROM series").fetchone()
             Path(self._path).chmod(0o600)
         except BaseException:

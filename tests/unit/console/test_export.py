@@ -101,12 +101,10 @@ def test_hidden_bodies_are_not_exported(tmp_path: Path) -> None:
     play(tmp_path, work, bodies_for="alice")
 
 
-@pytest.mark.parametrize(
-    "query", ["", "topic=T&form=xml", "topic=T&count=0", "topic=T&begin=x", "topic=T_live&cursor=x"]
-)
-def test_what_cannot_be_exported(tmp_path: Path, query: str) -> None:
+def test_what_cannot_be_exported(tmp_path: Path) -> None:
     async def work(it: Seen) -> None:
-        assert (await it.visitor.get(f"{EXPORT}?{query}")).status == 400
+        for query in ("", "topic=T&form=xml", "topic=T&count=0", "topic=T&begin=x", "topic=T_live&cursor=x"):
+            assert (await it.visitor.get(f"{EXPORT}?{query}")).status == 400, query
         assert len(it.console.application._exports) == 0  # type: ignore[union-attr]
 
     play(tmp_path, work)

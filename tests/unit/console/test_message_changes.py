@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.brokers import properties_text
 from tests.unit.broker.administered import CLIENT_ID
 from tests.unit.console.test_changes import make, plan, play
 from tests.unit.console.test_waiting import HOUR_MS, now_ms
 from tests.unit.console.visitor import Seen
 
+from rucola.common.message import StoreMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.common.topic_config import TopicConfig
+from rucola.store.results import PutMessageStatus
 
 
 async def one(it: Seen, offset: int, topic: str = "T_send") -> Any:
@@ -162,6 +164,8 @@ def test_transactions_are_ended_once(tmp_path: Path) -> None:
         it.visitor.cookies.clear()  # what follows comes from a script
         for offset, to in ((0, "commit"), (1, "rollback")):
             shown = await plan(it, "transaction", broker="broker-a", offset=str(offset), to=to)
+            does = {"commit": "Commit the transaction", "rollback": "Roll back the transaction"}[to]
+            assert shown["does"] == does and shown["steps"][0]["after"] == {"commit": "T_send", "rollback": "-"}[to]
             assert shown["confirm"] == "T_send" and "G_live_P" in shown["notes"][0]
             (result,) = (await make(it, shown))["results"]
             assert result["outcome"] == "done", result
@@ -175,37 +179,63 @@ def test_transactions_are_ended_once(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
-@pytest.mark.parametrize(
-    ("kind", "query", "text"),
-    [
-        ("send", {"topic": "SCHEDULE_TOPIC_XXXX", "body": "x"}, "belongs to the brokers"),
-        ("send", {"topic": "nothing", "body": "x"}, "There is no topic"),
-        ("send", {"topic": "T_live", "body": "x", "encoding": "rot13"}, "text, base64, hex"),
-        ("send", {"topic": "T_live", "body": "xyz", "encoding": "hex"}, "hex"),
-        ("send", {"topic": "T_live", "body": "???", "encoding": "base64"}, "base64"),
-        ("send", {"topic": "T_live", "body": "x", "properties": "[]"}, "a JSON object of texts"),
-        ("send", {"topic": "T_live", "body": "x", "properties": '{"a": 1}'}, "a JSON object of texts"),
-        ("send", {"topic": "T_live", "body": "x", "properties": '{"TRAN_MSG": "true"}'}, "TRAN_MSG"),
-        ("send", {"topic": "T_live", "body": "x", "delay": -1}, "delay"),
-        ("consume", {"topic": "T_live", "place": "broker-a:0:1", "group": "nothing"}, "There is no group"),
-        ("consume", {"topic": "T_live", "place": "broker-a:0:99", "group": "G_live"}, "There is no message at"),
-        ("consume", {"topic": "T_live", "place": "0:1", "group": "G_live"}, "broker:queue:offset"),
-        ("consume", {"topic": "T_live", "place": "broker-a:0:1", "group": "G_live", "client": "x"}, "is no member"),
-        ("recall", {"topic": "T_live", "broker": "broker-a", "key": "W", "due": "0"}, "due"),
-        ("recall", {"topic": "T_live", "broker": "broker-a", "key": "W", "due": "4000000000000"}, "No message with"),
-        ("recall", {"topic": "T_live", "broker": "none", "key": "W", "due": "4000000000000"}, "has no master"),
-        ("recall", {"topic": "T live", "broker": "broker-a", "key": "W", "due": "4000000000000"}, "without spaces"),
-        ("transaction", {"broker": "broker-a", "offset": "0", "to": "x"}, "commit, rollback, check"),
-        ("transaction", {"broker": "broker-a", "offset": "-1", "to": "commit"}, "offset"),
-        ("transaction", {"broker": "none", "offset": "0", "to": "commit"}, "has no master"),
-        ("transaction", {"broker": "broker-a", "offset": "0", "to": "check"}, "No transaction was given up"),
-    ],
-)
-@pytest.mark.few
-def test_what_cannot_be_done(tmp_path: Path, kind: str, query: dict[str, object], text: str) -> None:
+def test_a_producer_is_asked_again(tmp_path: Path) -> None:
     async def work(it: Seen) -> None:
-        answer = await it.visitor.send(f"/api/cluster/changes/{kind}", query)
-        assert answer.status == 400 and text in answer.json["text"], answer.text
+        await with_topic(it)
+        broker = it.there.cluster.broker
+        await broker.topics.update(TopicConfig("TRANS_CHECK_MAX_TIME_TOPIC", 1, 1, 6))
+        text = properties_text(UNIQ_KEY="H", PGROUP="G_live_P", REAL_TOPIC="T_send", REAL_QID="0", TRAN_MSG="true")
+        store = broker.services.store
+        message = StoreMessage(b"TRANS_CHECK_MAX_TIME_TOPIC", 0, b"half", text.encode(), now_ms(), store.store_host)
+        assert store.put_message(message).status is PutMessageStatus.PUT_OK
+
+        async def rows() -> list[Any]:
+            rows = (await it.api("waiting?kind=half"))["rows"]
+            return [(row["unique_key"], row["is_given_up"]) for row in rows]
+
+        while await rows() != [("H", True)]:
+            await asyncio.sleep(0)
+        shown = await plan(it, "transaction", broker="broker-a", offset="0", to="check")
+        assert shown["does"] == "Ask producer group G_live_P again" and not shown["confirm"]
+        (result,) = (await make(it, shown))["results"]
+        assert result["outcome"] == "done", result
+        while sorted(await rows()) != [("H", False), ("H", True)]:
+            await asyncio.sleep(0)
+
+    play(tmp_path, work)
+
+
+REFUSED: list[tuple[str, dict[str, object], str]] = [
+    ("send", {"topic": "SCHEDULE_TOPIC_XXXX", "body": "x"}, "belongs to the brokers"),
+    ("send", {"topic": "nothing", "body": "x"}, "There is no topic"),
+    ("send", {"topic": "T_live", "body": "x", "encoding": "rot13"}, "text, base64, hex"),
+    ("send", {"topic": "T_live", "body": "xyz", "encoding": "hex"}, "hex"),
+    ("send", {"topic": "T_live", "body": "???", "encoding": "base64"}, "base64"),
+    ("send", {"topic": "T_live", "body": "x", "properties": "[]"}, "a JSON object of texts"),
+    ("send", {"topic": "T_live", "body": "x", "properties": '{"a": 1}'}, "a JSON object of texts"),
+    ("send", {"topic": "T_live", "body": "x", "properties": '{"TRAN_MSG": "true"}'}, "TRAN_MSG"),
+    ("send", {"topic": "T_live", "body": "x", "delay": -1}, "delay"),
+    ("consume", {"topic": "T_live", "place": "broker-a:0:1", "group": "nothing"}, "There is no group"),
+    ("consume", {"topic": "T_live", "place": "broker-a:0:99", "group": "G_live"}, "There is no message at"),
+    ("consume", {"topic": "T_live", "place": "0:1", "group": "G_live"}, "broker:queue:offset"),
+    ("consume", {"topic": "T_live", "place": "broker-a:0:1", "group": "G_live", "client": "x"}, "is no member"),
+    ("recall", {"topic": "T_live", "broker": "broker-a", "key": "W", "due": "0"}, "due"),
+    ("recall", {"topic": "T_live", "broker": "broker-a", "key": "W", "due": "4000000000000"}, "No message with"),
+    ("recall", {"topic": "T_live", "broker": "none", "key": "W", "due": "4000000000000"}, "has no master"),
+    ("recall", {"topic": "T live", "broker": "broker-a", "key": "W", "due": "4000000000000"}, "without spaces"),
+    ("transaction", {"broker": "broker-a", "offset": "0", "to": "x"}, "commit, rollback, check"),
+    ("transaction", {"broker": "broker-a", "offset": "-1", "to": "commit"}, "offset"),
+    ("transaction", {"broker": "none", "offset": "0", "to": "commit"}, "has no master"),
+    ("transaction", {"broker": "broker-a", "offset": "0", "to": "check"}, "No transaction was given up"),
+]
+"""Kind of a change, its parameters, and a part of the refusal."""
+
+
+def test_what_cannot_be_done(tmp_path: Path) -> None:
+    async def work(it: Seen) -> None:
+        for kind, query, text in REFUSED:
+            answer = await it.visitor.send(f"/api/cluster/changes/{kind}", query)
+            assert answer.status == 400 and text in answer.json["text"], (kind, query, answer.text)
 
     play(tmp_path, work)
 

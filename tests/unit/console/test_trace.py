@@ -94,6 +94,7 @@ def test_where_groups_are(tmp_path: Path) -> None:
             return one["state"], one["before"]
 
         assert await state("U2") == ("passed", None), "offset 1, progress 2"
+        assert await state("U4") == ("waiting", "0"), "offset 2 is the next one"
         assert await state("U6") == ("waiting", "1"), "offset 3, progress 2"
         await cluster.broker.topics.update(TopicConfig("%RETRY%G_live", 1, 1, 6))
         await cluster.send("%RETRY%G_live", b"again", properties_text(UNIQ_KEY="U2"))

@@ -29,7 +29,7 @@ from rucola.console.cluster.snapshot import (
     TopicState,
     kind_of,
 )
-from rucola.console.cluster.subscriptions import differences
+from rucola.console.cluster.subscriptions import assignment, differences, told_by
 from rucola.errors import BrokerError
 from rucola.protocol.bodies.connections import Connection, ConsumerConnection, ProducerTableInfo
 from rucola.protocol.bodies.route import ClusterInfo
@@ -48,6 +48,11 @@ UNWATCHED_PAUSE_S: Final = 60.0
 SWEEP: Final = 40
 """Topics, and groups, that a round asks about."""
 SWEEP_UNWATCHED: Final = 400
+MEMBER_SWEEP: Final = 2
+"""Groups whose members a round asks."""
+MEMBER_SWEEP_UNWATCHED: Final = 40
+MEMBERS_MAX: Final = 100
+"""Members of a group that are asked."""
 TREND_S: Final = 300.0
 _TREND_MIN_S: Final = 15.0
 GONE_S: Final = 24 * 3600
@@ -65,11 +70,13 @@ class ClusterPoller:
 
     Attributes:
         snapshot: what was seen last; replaced as a whole.
+        assignments: the queues that each member of a group reads, see ``assignment``.
     """
 
     def __init__(self, admin: AdminClient, clock: Clock, refresh_s: float, tables_s: float = TABLES_S) -> None:
         self._admin, self._clock, self._refresh_s, self._tables_pause_s = admin, clock, refresh_s, tables_s
         self.snapshot = ClusterSnapshot()
+        self.assignments: dict[str, dict[str, tuple[str, ...] | None]] = {}
         self._round: asyncio.Task[None] | None = None
         self._watched_s = -WATCHED_S
         self._round_s = self._tables_s = float("-inf")
@@ -348,7 +355,7 @@ class ClusterPoller:
         """Asks about the next ``count`` topics and groups."""
         await self._sweep_topics(count)
         await self._sweep_groups(count)
-        await self._sweep_members()
+        await self._sweep_members(MEMBER_SWEEP if count <= SWEEP else MEMBER_SWEEP_UNWATCHED)
 
     async def _sweep_topics(self, count: int) -> None:
         names = _turn(list(self.snapshot.topics), self._topic_turn, count)
@@ -418,14 +425,30 @@ class ClusterPoller:
         self._publish(groups=groups)
         self._note_clients()
 
-    async def _sweep_members(self) -> None:
-        """Asks the members of one group what they subscribe to."""
-        names = [name for name, group in self.snapshot.groups.items() if len(group.members or ()) > 1]
-        for name in _turn(names, self._member_turn, 1):
-            self._member_turn += 1
-            group = self.snapshot.groups[name]
-            differing = await differences(self._admin, name, group.members or (), ANSWER_S)
-            self._publish(groups={**self.snapshot.groups, name: replace(group, differing=differing)})
+    async def _sweep_members(self, count: int) -> None:
+        """Asks the members of ``count`` groups what they subscribe to and read; first of those with other members."""
+        members = {
+            name: group.members[:MEMBERS_MAX]
+            for name, group in self.snapshot.groups.items()
+            if group.members and not group.is_system
+        }
+        for name in set(self.assignments) - set(members):
+            del self.assignments[name]
+        changed = [
+            name
+            for name, ours in members.items()
+            if self.assignments.get(name, {}).keys() != {one.client_id for one in ours}
+        ]
+        rest = [name for name in members if name not in set(changed)]
+        wanted = [*changed[:count], *_turn(rest, self._member_turn, count)][:count]
+        self._member_turn += count
+        answers = await asyncio.gather(*(told_by(self._admin, name, members[name], ANSWER_S) for name in wanted))
+        groups = dict(self.snapshot.groups)
+        for name, told in zip(wanted, answers, strict=True):
+            self.assignments[name] = assignment(members[name], told)
+            if len(members[name]) > 1 and len(members[name]) == len(groups[name].members or ()):
+                groups[name] = replace(groups[name], differing=differences(members[name], told))
+        self._publish(groups=groups)
 
 
 async def _connected(admin: AdminClient, address: str, group: str) -> ConsumerConnection | None:

@@ -14,9 +14,10 @@ from rucola.console.access.sessions import BrokerAccount
 from rucola.console.cluster.asking import Reason, asked
 from rucola.console.cluster.poller import ClusterPoller
 from rucola.console.cluster.problems import NewLetters
-from rucola.console.cluster.snapshot import ClusterSnapshot
+from rucola.console.cluster.snapshot import ClusterSnapshot, Member
 from rucola.console.config import ClusterAt, ConsoleConfig
 from rucola.console.history import History
+from rucola.console.memberships import MemberHistory, packed
 from rucola.errors import DiskError
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 DAY_MS: Final = 24 * 3600 * 1000
 _MINUTE_MS: Final = 60_000
+_NOBODY: Final = packed({})
 
 
 class HistoryThread:
@@ -42,6 +44,18 @@ class HistoryThread:
     async def read(self, owner: str, name: str, begin_ms: int, end_ms: int) -> list[tuple[int, float | None]]:
         """See ``History.read``."""
         return await self._on_thread(lambda: self._history.read(owner, name, begin_ms, end_ms))
+
+    async def add_members(self, owner: str, time_ms: int, states: Mapping[str, bytes]) -> None:
+        """See ``Memberships.add``."""
+        await self._on_thread(lambda: self._history.members.add(owner, time_ms, states))
+
+    async def latest_members(self, owner: str) -> dict[str, bytes]:
+        """See ``Memberships.latest``."""
+        return await self._on_thread(lambda: self._history.members.latest(owner))
+
+    async def read_members(self, owner: str, name: str, begin_ms: int) -> MemberHistory:
+        """See ``Memberships.read``."""
+        return await self._on_thread(lambda: self._history.members.read(owner, name, begin_ms))
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -73,6 +87,10 @@ class Watch:
         self.letters: dict[str, NewLetters] = {}
         self._clock, self._history = clock, history
         self._minute = -1
+        self._members: dict[str, bytes] | None = None
+        """The members of each group as they were stored last."""
+        self._packed_of: dict[str, tuple[tuple[Member, ...] | None, Mapping[str, tuple[str, ...] | None] | None]] = {}
+        """What was looked at for that."""
         self._work: PeriodicWork | None = None
 
     @property
@@ -110,6 +128,14 @@ class Watch:
             event(logger, logging.WARNING, "figures of the console cannot be read", error=error)
             return []
 
+    async def members(self, name: str, begin_ms: int) -> MemberHistory:
+        """A group's members since ``begin_ms``; nothing if the history cannot be read."""
+        try:
+            return await self._history.read_members(self.owner, name, begin_ms)
+        except DiskError as error:
+            event(logger, logging.WARNING, "figures of the console cannot be read", error=error)
+            return MemberHistory((), ())
+
     async def _look_if_due(self) -> None:
         if self.poller.is_due:
             await self.look()
@@ -118,11 +144,36 @@ class Watch:
         """Looks at the cluster; once a minute, its figures go to the history."""
         await self.poller.look()
         minute = self._clock.wall_ms() // _MINUTE_MS
+        await self._note_members(minute)
         if minute == self._minute or not self.poller.snapshot.taken_ms:
             return
         self._minute = minute
         await self._history.add(self.owner, minute * _MINUTE_MS, figures(self.poller.snapshot))
         await self._count_letters()
+
+    async def _note_members(self, minute: int) -> None:
+        """Stores the members of groups that have changed, and once a minute that somebody looked."""
+        if self._members is None:
+            self._members = await self._history.latest_members(self.owner)
+        snapshot, changed, looked_at = self.poller.snapshot, {}, {}
+        if not any(broker.unknown is None for broker in snapshot.masters):
+            return
+        for group in snapshot.groups.values():
+            seen = group.members, self.poller.assignments.get(group.name)
+            before = self._packed_of.get(group.name)
+            # What no round has replaced since is not packed again.
+            if seen[0] is None or group.is_system or (before and before[0] is seen[0] and before[1] is seen[1]):
+                continue
+            looked_at[group.name] = seen
+            state = packed({one.client_id: (seen[1] or {}).get(one.client_id) for one in seen[0]})
+            if self._members.get(group.name, _NOBODY) != state:
+                changed[group.name] = state
+        if changed or minute != self._minute:
+            await self._history.add_members(self.owner, self._clock.wall_ms(), changed)
+            self._members |= changed
+        self._packed_of |= looked_at
+        for name in set(self._packed_of) - set(snapshot.groups):
+            del self._packed_of[name]
 
     async def _count_letters(self) -> None:
         """Compares the dead letters with those of a day ago, or of the console's first look."""

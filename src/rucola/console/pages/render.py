@@ -17,6 +17,7 @@ from rucola.console.messages.way import WayStep
 from rucola.console.pages import charts, shown
 from rucola.console.pages.texts import translate
 from rucola.console.pages.time_line import LaneMark, time_line
+from rucola.console.views.members import MemberSpan
 
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final[Mapping[str, str]] = {
@@ -115,6 +116,20 @@ class Pages:
             ]
             return time_line(marks, word("Way of a message"), shown.utc)
 
+        def member_picture(spans: Sequence[MemberSpan]) -> Markup:
+            styles = {None: "open", 0: "failed"}
+            marks = [
+                LaneMark(
+                    span.client,
+                    span.begin_ms,
+                    span.end_ms,
+                    styles.get(None if span.queues is None else len(span.queues), "fine"),
+                    shown.UNKNOWN if span.queues is None else "\n".join(span.queues[:20]) or "0",
+                )
+                for span in spans
+            ]
+            return time_line(marks, word("Members over time"), shown.utc)
+
         return self._environment.get_template(template).render(
             {
                 **values,
@@ -124,5 +139,6 @@ class Pages:
                 "ago": partial(shown.ago, now_ms=now_ms),
                 "chart": chart,
                 "way_picture": way_picture,
+                "member_picture": member_picture,
             }
         )

@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rucola.common.message_queue import MessageQueue
 from rucola.common.options import SECRET_SHOWN
 from rucola.console.cluster import seen
 from rucola.console.cluster.asking import Reason, Unknown, by_deadline, known
 from rucola.console.cluster.snapshot import BrokerState, ClientState, GroupState, Large, TopicState
-from rucola.console.cluster.subscriptions import subscriptions_of
+from rucola.console.cluster.subscriptions import queues_of_member, subscriptions_of
 from rucola.console.views.listing import NameQuery, Series, series
 from rucola.console.visit import NotFoundError, Visit
 
@@ -204,7 +203,7 @@ async def group(visit: Visit, query: NameQuery) -> GroupPage:
         queue: member.client_id
         for member, info in zip(members, infos, strict=True)
         if not isinstance(info, Unknown)
-        for queue in _queues_of(info)
+        for queue in queues_of_member(info)
     }
     rows = {queue: wrapper for one in known(stats) for queue, wrapper in one.offset_table.items()}
     queues = tuple(
@@ -277,29 +276,9 @@ def _running(group: str, info: Mapping[str, Any]) -> RunningInfo:
         if isinstance(properties, dict)
         else {},
         subscriptions_of(info),
-        tuple(f"{topic} {broker_name} {queue}" for topic, broker_name, queue in sorted(_queues_of(info))),
+        tuple(f"{topic} {broker_name} {queue}" for topic, broker_name, queue in sorted(queues_of_member(info))),
         stacks if isinstance(stacks, str) else None,
     )
-
-
-def _queues_of(info: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """The queues that a member reads, from its running info, whose table has queues as its keys."""
-    found: list[tuple[str, str, int]] = []
-    table = info.get("mqTable")
-    for key in table if isinstance(table, dict) else {}:
-        queue = _queue(key)
-        if queue is not None:
-            found.append((queue.topic, queue.broker_name, queue.queue_id))
-    return found
-
-
-def _queue(key: object) -> MessageQueue | None:
-    """A queue from the key of a table, which ``fastjson`` reads as pairs of name and value."""
-    try:
-        data = dict(key)  # type: ignore[call-overload]
-        return MessageQueue(str(data["topic"]), str(data["brokerName"]), int(data["queueId"]))
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def _shown(name: str, value: str) -> str:

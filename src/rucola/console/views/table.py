@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rucola.console.lists import ListQuery
-from rucola.console.views import audit, history, lists, messages, objects, tail, trace, waiting
+from rucola.console.views import audit, history, lists, members, messages, objects, tail, trace, waiting
 from rucola.console.views.listing import NameQuery, NoQuery
 from rucola.console.visit import Visit
 
@@ -80,6 +80,10 @@ VIEWS: Final = (
     View(
         "group", "Group", NameQuery, objects.GroupPage, objects.group, "group.html",
         lambda query: f"consumerProgress -g {shlex.quote(query.name)}", "groups",
+    ),
+    View(
+        "members", "Members over time", members.MembersQuery, members.MembersPage, members.group_members,
+        "members.html", lambda query: f"consumerConnection -g {shlex.quote(query.name)}", "groups",
     ),
     View("clients", "Clients", ListQuery, lists.ClientRows, lists.clients, "clients.html", _nothing, "clients"),
     View(
