@@ -27,9 +27,12 @@ from tools.peers.packages import ROOT, PeerError
 from tools.peers.servers import OURS, JavaServers, RucolaServers, Servers
 
 PICTURES: Final = ROOT / "build" / "browser"
-PAGE_PICTURES: Final = {"overview-light.png": "console-overview.png", "group-behind-light.png": "console-group.png"}
-"""Pictures of the pages for readers, and their names there."""
-CHANGE_PICTURE: Final = ("change-reset-offsets-light.png", "console-change.png")
+DOCS: Final = {
+    "overview-light.png": "console-overview.png",
+    "group-behind-light.png": "console-group.png",
+    "change-reset-offsets-light.png": "console-change.png",
+}
+"""Pictures for docs/console.md, and their names there."""
 _PEERS: Final = {"rucola": RucolaServers, "java": JavaServers}
 
 
@@ -126,7 +129,7 @@ async def _when_seen(address: str) -> str:
 
 
 def _copy_pictures(pictures: Path) -> None:
-    for source, target in {**PAGE_PICTURES, CHANGE_PICTURE[0]: CHANGE_PICTURE[1]}.items():
+    for source, target in DOCS.items():
         shutil.copy(pictures / source, ROOT / "docs" / target)
 
 
