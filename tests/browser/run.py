@@ -80,6 +80,8 @@ async def _drive(servers: Servers, program: str, pictures: Path) -> list[str]:
             with console(servers.namesrv, data) as address:
                 client = await _when_seen(address)
                 where = pages.addresses(servers.broker, client)
+                for page in pages.unopened(where):
+                    complaints.add(page, "is not opened by tests/browser/pages.py")
                 async with async_playwright() as playwright:
                     browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
                     for name in ("light", "dark", "narrow"):
