@@ -27,9 +27,12 @@ from tools.peers.packages import ROOT, PeerError
 from tools.peers.servers import OURS, JavaServers, RucolaServers, Servers
 
 PICTURES: Final = ROOT / "build" / "browser"
-PAGE_PICTURES: Final = {"overview-light.png": "console-overview.png", "group-behind-light.png": "console-group.png"}
-"""Pictures of the pages for readers, and their names there."""
-CHANGE_PICTURE: Final = ("change-reset-offsets-light.png", "console-change.png")
+DOCS: Final = {
+    "overview-light.png": "console-overview.png",
+    "group-behind-light.png": "console-group.png",
+    "change-reset-offsets-light.png": "console-change.png",
+}
+"""Pictures for docs/console.md, and their names there."""
 _PEERS: Final = {"rucola": RucolaServers, "java": JavaServers}
 
 
@@ -77,6 +80,8 @@ async def _drive(servers: Servers, program: str, pictures: Path) -> list[str]:
             with console(servers.namesrv, data) as address:
                 client = await _when_seen(address)
                 where = pages.addresses(servers.broker, client)
+                for page in pages.unopened(where):
+                    complaints.add(page, "is not opened by tests/browser/pages.py")
                 async with async_playwright() as playwright:
                     browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
                     for name in ("light", "dark", "narrow"):
@@ -126,7 +131,7 @@ async def _when_seen(address: str) -> str:
 
 
 def _copy_pictures(pictures: Path) -> None:
-    for source, target in {**PAGE_PICTURES, CHANGE_PICTURE[0]: CHANGE_PICTURE[1]}.items():
+    for source, target in DOCS.items():
         shutil.copy(pictures / source, ROOT / "docs" / target)
 
 

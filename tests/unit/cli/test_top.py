@@ -38,6 +38,7 @@ from rucola.console.cluster.snapshot import (
     TopicState,
 )
 from rucola.console.lists import ListQuery
+from rucola.console.views.lists import summary
 from rucola.testing.clock import ManualClock
 
 NOW_MS = 1_700_000_000_000
@@ -55,6 +56,7 @@ def snapshot(lags: dict[str, int], **more: Any) -> ClusterSnapshot:
     topics = {
         "orders": TopicState("orders", "normal", in_rate=12.5, messages=7, brokers=(TopicOn("a", 4, 4, 6),)),
         "quiet": TopicState("quiet", "normal", in_rate=0.0, messages=1, groups=tuple(groups)),
+        "%RETRY%g": TopicState("%RETRY%g", "retry"),
     }
     brokers = (
         BrokerState("c", "a", 0, "b:1", in_rate=3.0, out_rate=2.0, disk_ratio=0.5, longest_turn_ms=71.0),
@@ -68,10 +70,15 @@ def snapshot(lags: dict[str, int], **more: Any) -> ClusterSnapshot:
 class Looked(ClusterLook):
     """A look that sees what the test says."""
 
-    def __init__(self, found: ClusterSnapshot) -> None:
-        super().__init__("n:1", ClientConfig(), 60.0, ManualClock(NOW_MS))
+    def __init__(self, found: ClusterSnapshot, interval_s: float = 60.0) -> None:
+        super().__init__("n:1", ClientConfig(), interval_s, ManualClock(NOW_MS))
         self.found = Seen(found, {})
         self.looks = 0
+        self.is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+        await super().close()
 
     async def next(self) -> Seen:
         self.looks += 1
@@ -81,13 +88,14 @@ class Looked(ClusterLook):
 Work = Callable[[TopApp, Pilot[None], Looked], Coroutine[Any, Any, None]]
 
 
-def screens(found: ClusterSnapshot, work: Work) -> None:
+def screens(found: ClusterSnapshot, work: Work, interval_s: float = 60.0) -> None:
     async def scene() -> None:
-        look = Looked(found)
+        look = Looked(found, interval_s)
         app = TopApp(look, TABLES["groups"], "-lag")
         async with app.run_test(size=(100, 30)) as pilot:
             await pilot.pause()
             await work(app, pilot, look)
+        assert look.is_closed
 
     asyncio.run(scene())
 
@@ -151,7 +159,7 @@ def _drawn(app: TopApp) -> str:
     return "\n".join(strips)
 
 
-def test_a_refresh_keeps_the_chosen_row_and_a_pause_asks_nothing() -> None:
+def test_a_refresh_keeps_the_chosen_row() -> None:
     async def work(app: TopApp, pilot: Pilot[None], look: Looked) -> None:
         await pilot.press("down")  # mid
         app.take(Seen(snapshot({"mid": 5, "big": 900, "new": 50}), {}))
@@ -159,10 +167,25 @@ def test_a_refresh_keeps_the_chosen_row_and_a_pause_asks_nothing() -> None:
         assert names(app) == ["big", "new", "mid"] and view.cursor_row == 2
         app.take(Seen(snapshot({"mid": 6, "big": 901, "new": 50}), {}))  # the same rows, other figures
         assert [str(view.get_cell_at((row, 1))) for row in range(3)] == ["901", "50", "6"]  # type: ignore[arg-type]
-        await pilot.press("space")
-        assert app.is_paused and "PAUSED" in text(app, "#head") and look.looks == 1
+        assert look.looks == 1
 
     screens(snapshot({"mid": 5, "big": 900}), work)
+
+
+def test_a_pause_asks_nothing_until_it_ends() -> None:
+    async def work(app: TopApp, pilot: Pilot[None], look: Looked) -> None:
+        await pilot.press("space")
+        assert app.is_paused and "PAUSED" in text(app, "#head")
+        before = look.looks
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert look.looks == before
+        await pilot.press("space")
+        while look.looks == before:
+            await asyncio.sleep(0)
+        assert "PAUSED" not in text(app, "#head")
+
+    screens(snapshot({"mid": 5}), work, interval_s=0.0)
 
 
 def test_a_click_on_a_heading_sorts_and_the_second_turns_around() -> None:
@@ -215,17 +238,50 @@ def test_each_column_sorts_the_console_knows(table: Any) -> None:
         assert table.rows(found, ListQuery(sort=table.order(sort))).rows
 
 
+def test_only_a_search_finds_topics_that_are_not_of_applications() -> None:
+    found, table = Seen(snapshot({"g": 3}), {}), TABLES["topics"]
+    assert [row.name for row in table.rows(found, ListQuery(sort="name")).rows] == ["orders", "quiet"]
+    assert [row.name for row in table.rows(found, ListQuery(q="retry", sort="name")).rows] == ["%RETRY%g"]
+
+
+def test_the_figures_have_the_longest_turn_of_all_brokers() -> None:
+    brokers = tuple(BrokerState("c", name, 0, name, longest_turn_ms=turn) for name, turn in (("a", 5.0), ("b", 90.0)))
+    assert ("longest turn", "90 ms") in top_output.figures_of(summary(ClusterSnapshot(NOW_MS, brokers=brokers), {}))
+
+
+@pytest.mark.parametrize(("interval_s", "tables_s"), [(1.0, 3.0), (5.0, 5.0)])
+def test_tables_are_asked_for_less_often_than_figures(interval_s: float, tables_s: float) -> None:
+    async def work() -> None:
+        look = ClusterLook("127.0.0.1:1", ClientConfig(), interval_s)
+        try:
+            assert look._poller._tables_pause_s == tables_s
+        finally:
+            await look.close()
+
+    run(work())
+
+
+class SteppingClock(ManualClock):
+    """Advances by 0.4 s with each reading, so that two looks are some seconds apart."""
+
+    def monotonic(self) -> float:
+        self.advance(400)
+        return super().monotonic()
+
+
 def test_once_says_what_the_cluster_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> Seen:
         async with administered(tmp_path) as there:
-            look = ClusterLook(there.cluster.namesrv.address, ClientConfig(), 0.0)
+            there.cluster.broker.services.loop_watch._longest_s[0] = 0.25
+            look = ClusterLook(there.cluster.namesrv.address, ClientConfig(), 0.0, SteppingClock())
             try:
-                await look.twice()
-                return await look.next()
+                return await look.twice()
             finally:
                 await look.close()
 
     found = run(work())
+    assert found.snapshot.topics["T_live"].in_rate == 0.0, "rates need a second look"
+    assert (found.snapshot.brokers[0].longest_turn_ms or 0) >= 250
     lists = [(table, table.rows(found, ListQuery(sort=table.sort, size=1))) for table in TABLES.values()]
     top_output.print_tables("n:1", found, lists)
     printed = capsys.readouterr().out
@@ -242,9 +298,11 @@ def test_dead_letters_count_from_the_start_of_the_command() -> None:
         try:
             for dead in (7, 9):
                 state = GroupState("g", dead=dead)
-                look._poller.snapshot = ClusterSnapshot(NOW_MS, groups={"g": state, "h": GroupState("h")})
+                look._poller.snapshot = ClusterSnapshot(
+                    NOW_MS, groups={"g": state, "h": GroupState("h"), "i": GroupState("i", dead=5)}
+                )
                 found = look._seen()
-            assert found.letters["g"].count == 2 and "h" not in found.letters
+            assert found.letters["g"].count == 2 and found.letters.keys() == {"g"}
         finally:
             await look.close()
 
@@ -288,15 +346,21 @@ def test_in_a_terminal_it_ends_with_q_and_leaves_the_screen() -> None:
         os.close(slave)
         shown = _read(master, b"does not answer")
         os.write(master, b"q")
-        shown += _read(master, b"\x1b[?1049l")
+        shown += _read(master, None)
         assert process.wait(timeout=300) == 0
     os.close(master)
-    assert b"\x1b[?1049h" in shown and b"\x1b[?25h" in shown
+    assert b"\x1b[?1049h" in shown, "it used the terminal's own screen"
+    assert shown.rindex(b"\x1b[?1049l") > shown.rindex(b"\x1b[?1049h"), "the screen is as it was"
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l"), "the cursor is there"
 
 
-def _read(descriptor: int, until: bytes) -> bytes:
+def _read(descriptor: int, until: bytes | None) -> bytes:
+    """What a terminal receives, up to some bytes, or to the end of the last process that writes to it."""
     found = b""
-    while until not in found:
+    while until is None or until not in found:
         assert select.select([descriptor], [], [], 300)[0], found
-        found += os.read(descriptor, 65_536)
+        try:
+            found += os.read(descriptor, 65_536)
+        except OSError:
+            return found
     return found

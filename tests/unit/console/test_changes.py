@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from tests.brokers import properties_text, run
@@ -186,6 +187,11 @@ def test_dead_letters_are_resent_to_their_group(tmp_path: Path) -> None:
         assert found["properties"]["RESENT_FROM"] == letter["row"]["offset_id"], "the dead letter stays, and is named"
         shown = await plan(it, "resend", group="G_live", begin="0", to="topic")
         assert shown["does"] == "Resend 3 dead letters" and {step["after"] for step in shown["steps"]} == {"T_live"}
+        # The form proposes the last day, so that its button shows something at once.
+        form = (await it.page("change/resend?group=G_live")).fields
+        filled = urlencode({"group": form["group"], "begin": form["begin"]})
+        assert "Resend 3 dead letters" in (await it.page(f"change/resend?{filled}")).text
+        assert not (await it.page("change/resend?group=G_live&chosen=broker-a:0:1")).fields["begin"]
 
     play(tmp_path, work)
 
