@@ -202,15 +202,18 @@ class MessageStore:
 
         plan_cut(self._files, self._log.segments.path, CutPlan(physical_offset, kept_bytes_max, epochs=epochs))
 
-    def sent_log(self) -> SentLog:
-        """Returns the log as that of a master, whose slaves get what may be read. Call it after ``load``."""
+    def sent_log(self, unsynced: bool = False) -> SentLog:
+        """Returns the log as that of a master. Call it after ``load``.
+
+        Args:
+            unsynced: whether slaves get what is written, as behind a controller; else they get what may be read.
+        """
         # Imported only here, because most stores have no slaves.
         from rucola.store.ha.sent_log import SentLog
 
         log = self._log
-        return SentLog(
-            log, lambda: self.confirm_offset, self.config.mapped_file_size_commit_log, lambda: log.store_timestamp_ms
-        )
+        sendable = (lambda: log.max_offset) if unsynced else (lambda: self.confirm_offset)
+        return SentLog(log, sendable, self.config.mapped_file_size_commit_log, lambda: log.store_timestamp_ms)
 
     def start(self) -> None:
         """Starts to accept appends. The abort file is synced before that.
