@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.store.ha.test_master_link import synced
 from tests.unit.store.stores import config, fill, message, opened
 
 from rucola.errors import StaleEpochError, StoreError
@@ -100,6 +101,7 @@ def test_the_confirm_offset_outlives_a_restart(tmp_path: Path) -> None:
 def test_a_log_that_is_not_in_its_queues_is_no_masters(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.put_message(message(1))
+    synced(store)
     role = StoreRole(epoch_store(tmp_path))
     with pytest.raises(StoreError, match="not at its end"):
         role.become_master(store, 1)
