@@ -60,6 +60,7 @@ from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
 
 if TYPE_CHECKING:
+    from rucola.formats.auto_switch import EpochEntry
     from rucola.store.ha.sent_log import SentLog
     from rucola.store.ha.slave_log import SlaveLog
     from rucola.store.lite.lite_topics import LiteTopics
@@ -104,6 +105,7 @@ class MessageStore:
         self.mended = 0
         self._files = files
         self._last_record = -1
+        self._bound: Callable[[], int] | None = None
         self._lock: DirectoryLock | None = None
         self._condition = condition = StoreCondition()
         self._log = log = CommitLog(files, clock, config, root, condition.segment_made)
@@ -186,30 +188,40 @@ class MessageStore:
             passes_damage,
         )
 
-    def plan_cut(self, physical_offset: int, kept_bytes_max: int) -> None:
+    def plan_cut(self, physical_offset: int, kept_bytes_max: int, epochs: tuple[EpochEntry, ...] | None = None) -> None:
         """Decides that the log ends at ``physical_offset`` from now on: the next ``load`` of this directory, by
         whomever, cuts it there. Shut the store down then.
 
         Args:
             physical_offset: the end of a record.
             kept_bytes_max: largest number of bytes that are kept in ``quarantine/``; of more, only digests are.
+            epochs: the epochs that the log has afterwards; None for those of now that begin before the cut.
 
         Raises:
             DiskError: it is unknown whether the next ``load`` cuts the log.
         """
         from rucola.store.recovery.log_cut import CutPlan, plan_cut
 
-        plan_cut(self._files, self._log.segments.path, CutPlan(physical_offset, kept_bytes_max))
+        plan_cut(self._files, self._log.segments.path, CutPlan(physical_offset, kept_bytes_max, epochs=epochs))
 
-    def sent_log(self) -> SentLog:
-        """Returns the log as that of a master, whose slaves get what may be read. Call it after ``load``."""
+    def sent_log(self, unsynced: bool = False) -> SentLog:
+        """Returns the log as that of a master. Call it after ``load``.
+
+        Args:
+            unsynced: whether slaves get what is written, as behind a controller; else they get what may be read.
+        """
         # Imported only here, because most stores have no slaves.
         from rucola.store.ha.sent_log import SentLog
 
         log = self._log
-        return SentLog(
-            log, lambda: self.confirm_offset, self.config.mapped_file_size_commit_log, lambda: log.store_timestamp_ms
-        )
+        sendable = (lambda: log.max_offset) if unsynced else (lambda: self.confirm_offset)
+        return SentLog(log, sendable, self.config.mapped_file_size_commit_log, lambda: log.store_timestamp_ms)
+
+    def bound_by(self, confirm_offset: Callable[[], int]) -> None:
+        """From now on, messages become readable only below ``confirm_offset()``, which ``checkpoint`` keeps. What was
+        readable before stays so. Called on all threads.
+        """
+        self._bound = self._marks.confirm_offset = confirm_offset
 
     def start(self) -> None:
         """Starts to accept appends. The abort file is synced before that.
@@ -240,6 +252,7 @@ class MessageStore:
                 self._flush.stop()
                 if not self._log.sound:
                     self._flush.fail()
+                self._bound = None  # queues that end with the log need no recovery
                 self._catch_up()
                 if self._keeper.stop():
                     self._marks.remove_abort_file()
@@ -687,12 +700,18 @@ class MessageStore:
     @property
     def confirm_offset(self) -> int:
         """Physical offset up to which messages may be read."""
-        return self._flush.flushed_offset if self.config.sync_flush else self._log.max_offset
+        own = self._flush.flushed_offset if self.config.sync_flush else self._log.max_offset
+        return own if self._bound is None else min(own, self._bound())
+
+    @property
+    def stored_confirm_offset(self) -> int:
+        """Confirm offset that the last run has left in ``checkpoint``; 0 if there was none."""
+        return self._marks.read_checkpoint().confirm_physical_offset
 
     @property
     def dispatch_behind_bytes(self) -> int:
         """Number of bytes of the log that may be read but are not dispatched yet."""
-        return self.confirm_offset - self._dispatcher.position
+        return max(self.confirm_offset - self._dispatcher.position, 0)
 
     @property
     def undispatched_since_ms(self) -> int | None:
