@@ -43,9 +43,11 @@ from rucola.console.cluster.watches import Watches
 from rucola.console.config import ClusterAt, ConsoleConfig
 from rucola.console.pages.render import STATIC, Appearance, Pages
 from rucola.console.pages.texts import translate
+from rucola.console.store.explorer import StoreExplorer
 from rucola.console.views.messages import OneMessageQuery, stored_message
+from rucola.console.views.store import JobRequest, JobShown, change_job
 from rucola.console.views.table import VIEWS, View
-from rucola.console.visit import BadQueryError, NotFoundError, Visit
+from rucola.console.visit import BadQueryError, NotFoundError, NotPermittedError, Visit
 from rucola.errors import DiskError, RucolaError
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
@@ -81,10 +83,12 @@ class Application:
         sessions: VisitSessions,
         throttle: Throttle,
         changes: ChangeDesk,
+        explorer: StoreExplorer,
         clock: Clock,
     ) -> None:
         self._config, self._watches, self._sessions = config, watches, sessions
         self._throttle, self._changes, self._clock = throttle, changes, clock
+        self._explorer = explorer
         self._clusters = {cluster.name: cluster for cluster in config.cluster_list}
         self._pages = Pages(config.base_path)
         self._scripts: dict[tuple[str, BrokerAccount], str] = {}
@@ -102,8 +106,10 @@ class Application:
             Route("/api/{cluster}/changes", self._api_apply, methods=["POST"]),
             Route("/api/{cluster}/changes/{kind}", self._api_plan, methods=["POST"]),
             Route("/api/{cluster}/message/body", self._api_body),
+            Route("/api/{cluster}/store/job", self._api_job, methods=["POST"]),
             Route("/api/{cluster}/{path}", self._api_view),
             Route("/{cluster}/change/{kind}", self._change, methods=["GET", "POST"]),
+            Route("/{cluster}/store/job", self._job, methods=["POST"]),
             Route("/{cluster}/{path}", self._page),
             Route("/{cluster}/", self._page),
         ]
@@ -219,6 +225,14 @@ class Application:
         }
         return self._html(request, cookie, change.template, {**values, **more}, visit, status)
 
+    async def _job(self, request: Request) -> Response:
+        async def answer(_cookie: str, visit: Visit) -> Response:
+            job = parse_query(JobRequest, await self._form(request, visit.session))
+            await change_job(visit, job)
+            return RedirectResponse(self._pages.url(visit.cluster, "store", store=job.store), 303)
+
+        return await self._paged(request, answer)
+
     async def _paged(self, request: Request, answer: Callable[[str, Visit], Awaitable[Response]]) -> Response:
         """Answers a request for a page, whose visitor gets a session if he has none."""
         cluster = self._cluster(request)
@@ -231,7 +245,7 @@ class Application:
             response: Response = RedirectResponse(self._pages.url("login", cluster=cluster.name, back=back), 303)
             self._set_cookie(request, response, cookie)
             return response
-        except (BadQueryError, NotFoundError, ReadOnlyError, RucolaError) as error:
+        except (BadQueryError, NotFoundError, NotPermittedError, ReadOnlyError, RucolaError) as error:
             return self._error_page(request, cookie, cluster, _refusal(error))
 
     def _error_page(self, request: Request, cookie: str, cluster: ClusterAt | None, refusal: _Refusal) -> Response:
@@ -266,6 +280,7 @@ class Application:
             "read_only": visit is not None and not visit.may_change,
             "may_change": visit is not None and visit.may_change,
             "may_see_bodies": visit is not None and visit.may_see_bodies,
+            "has_stores": bool(self._explorer.directories),
             "csrf": session.csrf if session is not None else "",
             "here": self._here(request),
             "version": __version__,
@@ -390,6 +405,13 @@ class Application:
 
         return await self._api(request, answer)
 
+    async def _api_job(self, request: Request) -> Response:
+        async def answer(visit: Visit) -> Response:
+            job = await change_job(visit, parse_query(JobRequest, await self._json_body(request)))
+            return _json(to_json(job, JobShown))
+
+        return await self._api(request, answer)
+
     async def _api(self, request: Request, answer: Callable[[Visit], Awaitable[Response]]) -> Response:
         """Answers a request of the API: with the session's account, or with one that the request itself has."""
         cluster = self._cluster(request)
@@ -404,7 +426,8 @@ class Application:
         except SignInNeededError as error:
             return _error(_Refusal(401, "sign-in", str(error) or "sign in, or send an account with HTTP Basic"))
         except (
-            BadQueryError, NotFoundError, PlanError, ReadOnlyError, TokenError, ConfirmError, MovedError, RucolaError,
+            BadQueryError, NotFoundError, NotPermittedError, PlanError, ReadOnlyError, TokenError, ConfirmError,
+            MovedError, RucolaError,
         ) as error:  # fmt: skip
             return _error(_refusal(error))
 
@@ -471,7 +494,7 @@ class Application:
         if not account.name and not self._config.is_open:
             raise SignInNeededError
         watch = self._watches.of(cluster.name, account)
-        return Visit(watch, session, _peer(request), self._config, self._changes.audited)
+        return Visit(watch, session, _peer(request), self._config, self._changes.audited, self._explorer)
 
     def _check_signed_in(self, visit: Visit) -> None:
         """Raises ``SignInNeededError`` if the brokers tell a visitor without an account nothing."""
@@ -577,6 +600,8 @@ def _refusal(error: Exception) -> _Refusal:
             return _Refusal(400, "cannot-change", str(error))
         case NotFoundError():
             return _Refusal(404, "not-found", " ".join(str(part) for part in error.args if part))
+        case NotPermittedError():
+            return _Refusal(403, "not-permitted", str(error))
         case ReadOnlyError():
             return _Refusal(403, "read-only", "This console or this session is read-only.")
         case TokenError():

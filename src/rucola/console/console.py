@@ -17,6 +17,7 @@ from rucola.console.cluster.watches import HistoryThread, Watch, Watches
 from rucola.console.config import ConsoleConfig
 from rucola.console.history import History
 from rucola.console.http_server import ConsoleHttp
+from rucola.console.store.explorer import StoreExplorer
 from rucola.errors import ConfigError, StoreLockedError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import DirectoryLock, Files
@@ -47,6 +48,7 @@ class Console:
         self._watches: Watches | None = None
         self._changes: ChangeDesk | None = None
         self._tidy: PeriodicWork | None = None
+        self._explorer: StoreExplorer | None = None
         self.application: Application | None = None
 
     @property
@@ -91,6 +93,8 @@ class Console:
         await self._http.stop()
         if self._changes is not None:
             await self._changes.close()
+        if self._explorer is not None:
+            await self._explorer.close()
         if self._tidy is not None:
             await self._tidy.stop()
         if self._watches is not None:
@@ -118,6 +122,7 @@ class Console:
             self.config, self._clock, HistoryThread(history, self._thread), self.supervisor, sessions.accounts
         )
         self._changes = ChangeDesk(AuditLog(directory, self._clock), self._thread, monotonic)
+        self._explorer = StoreExplorer(tuple(map(files.expand, self.config.store_list)))
         self.application = Application(
             self.config,
             Origins(self.config, self._http.port),
@@ -125,6 +130,7 @@ class Console:
             sessions,
             Throttle(monotonic),
             self._changes,
+            self._explorer,
             self._clock,
         )
         watches.start()

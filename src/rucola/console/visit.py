@@ -9,12 +9,17 @@ from typing import Any
 from rucola.console.access.sessions import BrokerAccount, VisitSession
 from rucola.console.cluster.watches import Watch
 from rucola.console.config import ConsoleConfig
+from rucola.console.store.explorer import StoreExplorer
 
 COUNT_MAX = 1_000
 
 
 class NotFoundError(Exception):
     """There is no such object. ``args[0]`` says which one; the page says that, not that it is empty."""
+
+
+class NotPermittedError(Exception):
+    """The visitor may not see it; ``args[0]`` says what he needs."""
 
 
 class BadQueryError(Exception):
@@ -44,6 +49,7 @@ class Visit:
         peer: address of the visitor.
         config: options of the console.
         audited: returns the newest changes of the audit log, at most so many.
+        explorer: reads the stores on this machine.
     """
 
     watch: Watch
@@ -51,6 +57,7 @@ class Visit:
     peer: str
     config: ConsoleConfig
     audited: Callable[[int], Awaitable[list[dict[str, Any]]]]
+    explorer: StoreExplorer
 
     @property
     def cluster(self) -> str:

@@ -10,6 +10,7 @@ from rucola import __version__
 from rucola.console.api.shapes import ApplyRequest, ClusterShown, ErrorShown, MadeShown, PlanShown
 from rucola.console.api.values import schema
 from rucola.console.changes.table import CHANGES
+from rucola.console.views.store import JobRequest, JobShown, change_job
 from rucola.console.views.table import VIEWS
 
 _CLUSTER = {"name": "cluster", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -54,6 +55,15 @@ def document() -> dict[str, Any]:
             "summary": "The bytes of a body, decompressed.",
             "parameters": [_CLUSTER, *_parameters(message.query)],
             "responses": {"200": {"description": "The body.", "content": {"application/octet-stream": {}}}, **errors},
+        }
+    }
+    paths["/api/{cluster}/store/job"] = {
+        "post": {
+            "operationId": "store_job",
+            "summary": _first_line(change_job.__doc__),
+            "parameters": [_CLUSTER],
+            "requestBody": {"required": True, "content": _json(_body(JobRequest))},
+            "responses": {"200": _answer(schema(JobShown, named)), **errors},
         }
     }
     for change in CHANGES.values():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rucola.console.lists import ListQuery
-from rucola.console.views import audit, history, lists, messages, objects
+from rucola.console.views import audit, history, lists, messages, objects, store
 from rucola.console.views.listing import NameQuery, NoQuery
 from rucola.console.visit import Visit
 
@@ -107,6 +107,14 @@ VIEWS: Final = (
             f"-o {shlex.quote(query.offset)}"
         ),
         "messages", live=False,
+    ),
+    View("store", "Store", store.StoreQuery, store.StorePage, store.stores, "store.html", _nothing, "store"),
+    View(
+        "store-item", "Store", store.ItemQuery, store.ItemPage, store.item, "store_item.html", _nothing, "store",
+        live=False,
+    ),
+    View(
+        "store-key", "Store", store.KeyQuery, store.KeyPage, store.key, "store_key.html", _nothing, "store", live=False
     ),
     View("history", "History", history.HistoryQuery, history.HistoryPage, history.history, "", _nothing, ""),
     View("audit", "Changes made", NoQuery, audit.AuditPage, audit.audit, "audit.html", _nothing, "audit", live=False),
