@@ -43,8 +43,10 @@ from rucola.console.cluster.watches import Watches
 from rucola.console.config import ClusterAt, ConsoleConfig
 from rucola.console.pages.render import STATIC, Appearance, Pages
 from rucola.console.pages.texts import translate
+from rucola.console.queries.desk import QueryDesk
 from rucola.console.store.explorer import StoreExplorer
 from rucola.console.views.messages import OneMessageQuery, stored_message
+from rucola.console.views.sql import SqlPage, SqlQuery, owner_of, result_file, run_sql, start_sql
 from rucola.console.views.store import JobRequest, JobShown, change_job
 from rucola.console.views.table import VIEWS, View
 from rucola.console.visit import BadQueryError, NotFoundError, NotPermittedError, Visit
@@ -84,11 +86,12 @@ class Application:
         throttle: Throttle,
         changes: ChangeDesk,
         explorer: StoreExplorer,
+        queries: QueryDesk,
         clock: Clock,
     ) -> None:
         self._config, self._watches, self._sessions = config, watches, sessions
         self._throttle, self._changes, self._clock = throttle, changes, clock
-        self._explorer = explorer
+        self._explorer, self._queries = explorer, queries
         self._clusters = {cluster.name: cluster for cluster in config.cluster_list}
         self._pages = Pages(config.base_path)
         self._scripts: dict[tuple[str, BrokerAccount], str] = {}
@@ -106,9 +109,12 @@ class Application:
             Route("/api/{cluster}/changes", self._api_apply, methods=["POST"]),
             Route("/api/{cluster}/changes/{kind}", self._api_plan, methods=["POST"]),
             Route("/api/{cluster}/message/body", self._api_body),
+            Route("/api/{cluster}/sql", self._api_sql, methods=["POST"]),
+            Route("/api/{cluster}/sql/{form}", self._api_sql_file),
             Route("/api/{cluster}/store/job", self._api_job, methods=["POST"]),
             Route("/api/{cluster}/{path}", self._api_view),
             Route("/{cluster}/change/{kind}", self._change, methods=["GET", "POST"]),
+            Route("/{cluster}/sql", self._start_sql, methods=["POST"]),
             Route("/{cluster}/store/job", self._job, methods=["POST"]),
             Route("/{cluster}/{path}", self._page),
             Route("/{cluster}/", self._page),
@@ -224,6 +230,18 @@ class Application:
             "live": False,
         }
         return self._html(request, cookie, change.template, {**values, **more}, visit, status)
+
+    async def _start_sql(self, request: Request) -> Response:
+        async def answer(_cookie: str, visit: Visit) -> Response:
+            form = await self._form(request, visit.session)
+            query = parse_query(SqlQuery, form)
+            if form.get("do") == "cancel":
+                visit.queries.cancel(owner_of(visit))
+            else:
+                await start_sql(visit, query)
+            return RedirectResponse(f"{self._pages.url(visit.cluster, 'sql')}?{query_text(query)}", 303)
+
+        return await self._paged(request, answer)
 
     async def _job(self, request: Request) -> Response:
         async def answer(_cookie: str, visit: Visit) -> Response:
@@ -405,6 +423,22 @@ class Application:
 
         return await self._api(request, answer)
 
+    async def _api_sql(self, request: Request) -> Response:
+        async def answer(visit: Visit) -> Response:
+            return _json(to_json(await run_sql(visit, parse_query(SqlQuery, await self._json_body(request))), SqlPage))
+
+        return await self._api(request, answer)
+
+    async def _api_sql_file(self, request: Request) -> Response:
+        async def answer(visit: Visit) -> Response:
+            form = request.path_params["form"]
+            text = result_file(visit, form)
+            content = text.encode() if form == "csv" else base64.b64decode(text)
+            headers = {"content-disposition": f'attachment; filename="result.{form}"'}
+            return Response(content, media_type="application/octet-stream", headers=headers)
+
+        return await self._api(request, answer)
+
     async def _api_job(self, request: Request) -> Response:
         async def answer(visit: Visit) -> Response:
             job = await change_job(visit, parse_query(JobRequest, await self._json_body(request)))
@@ -494,7 +528,7 @@ class Application:
         if not account.name and not self._config.is_open:
             raise SignInNeededError
         watch = self._watches.of(cluster.name, account)
-        return Visit(watch, session, _peer(request), self._config, self._changes.audited, self._explorer)
+        return Visit(watch, session, _peer(request), self._config, self._changes.audited, self._explorer, self._queries)
 
     def _check_signed_in(self, visit: Visit) -> None:
         """Raises ``SignInNeededError`` if the brokers tell a visitor without an account nothing."""

@@ -17,6 +17,7 @@ from rucola.console.cluster.watches import HistoryThread, Watch, Watches
 from rucola.console.config import ConsoleConfig
 from rucola.console.history import History
 from rucola.console.http_server import ConsoleHttp
+from rucola.console.queries.desk import QueryDesk
 from rucola.console.store.explorer import StoreExplorer
 from rucola.errors import ConfigError, StoreLockedError
 from rucola.runtime.clock import Clock, SystemClock
@@ -49,6 +50,7 @@ class Console:
         self._changes: ChangeDesk | None = None
         self._tidy: PeriodicWork | None = None
         self._explorer: StoreExplorer | None = None
+        self._queries: QueryDesk | None = None
         self.application: Application | None = None
 
     @property
@@ -93,6 +95,8 @@ class Console:
         await self._http.stop()
         if self._changes is not None:
             await self._changes.close()
+        if self._queries is not None:
+            await self._queries.close()
         if self._explorer is not None:
             await self._explorer.close()
         if self._tidy is not None:
@@ -123,6 +127,7 @@ class Console:
         )
         self._changes = ChangeDesk(AuditLog(directory, self._clock), self._thread, monotonic)
         self._explorer = StoreExplorer(tuple(map(files.expand, self.config.store_list)))
+        self._queries = QueryDesk(monotonic)
         self.application = Application(
             self.config,
             Origins(self.config, self._http.port),
@@ -131,6 +136,7 @@ class Console:
             Throttle(monotonic),
             self._changes,
             self._explorer,
+            self._queries,
             self._clock,
         )
         watches.start()

@@ -9,6 +9,7 @@ from typing import Any
 from rucola.console.access.sessions import BrokerAccount, VisitSession
 from rucola.console.cluster.watches import Watch
 from rucola.console.config import ConsoleConfig
+from rucola.console.queries.desk import QueryDesk
 from rucola.console.store.explorer import StoreExplorer
 
 COUNT_MAX = 1_000
@@ -50,6 +51,7 @@ class Visit:
         config: options of the console.
         audited: returns the newest changes of the audit log, at most so many.
         explorer: reads the stores on this machine.
+        queries: runs queries.
     """
 
     watch: Watch
@@ -58,6 +60,7 @@ class Visit:
     config: ConsoleConfig
     audited: Callable[[int], Awaitable[list[dict[str, Any]]]]
     explorer: StoreExplorer
+    queries: QueryDesk
 
     @property
     def cluster(self) -> str:

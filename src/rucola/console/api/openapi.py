@@ -10,6 +10,7 @@ from rucola import __version__
 from rucola.console.api.shapes import ApplyRequest, ClusterShown, ErrorShown, MadeShown, PlanShown
 from rucola.console.api.values import schema
 from rucola.console.changes.table import CHANGES
+from rucola.console.views.sql import SqlPage, SqlQuery, run_sql
 from rucola.console.views.store import JobRequest, JobShown, change_job
 from rucola.console.views.table import VIEWS
 
@@ -57,6 +58,25 @@ def document() -> dict[str, Any]:
             "responses": {"200": {"description": "The body.", "content": {"application/octet-stream": {}}}, **errors},
         }
     }
+    paths["/api/{cluster}/sql"]["post"] = {
+        "operationId": "run_sql",
+        "summary": _first_line(run_sql.__doc__),
+        "parameters": [_CLUSTER],
+        "requestBody": {"required": True, "content": _json(_body(SqlQuery))},
+        "responses": {"200": _answer(schema(SqlPage, named)), **errors},
+    }
+    for form in ("csv", "parquet"):
+        paths[f"/api/{{cluster}}/sql/{form}"] = {
+            "get": {
+                "operationId": f"sql_{form}",
+                "summary": f"The result of the newest query as {form}.",
+                "parameters": [_CLUSTER],
+                "responses": {
+                    "200": {"description": "The file.", "content": {"application/octet-stream": {}}},
+                    **errors,
+                },
+            }
+        }
     paths["/api/{cluster}/store/job"] = {
         "post": {
             "operationId": "store_job",

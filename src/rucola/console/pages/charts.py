@@ -8,6 +8,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from rucola.console.views.listing import Point
+from rucola.console.views.sql import Bar
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
@@ -15,6 +16,7 @@ _LEFT: Final = 52
 _BOTTOM: Final = 18
 _TOP: Final = 8
 _POINTS_MAX: Final = 300
+_BAR, _NAMES, _VALUES, _NAME_MAX = 20, 170, 80, 26
 
 
 def chart(
@@ -56,6 +58,26 @@ def chart(
         f'<text class="tick" x="{_LEFT}" y="{HEIGHT - 4}">{escape(clock(first_ms))}</text>'
         f'<text class="tick end" x="{WIDTH}" y="{HEIGHT - 4}">{escape(clock(last_ms))}</text>'
         f"{lines}</svg>"
+    )
+
+
+def bars(rows: Sequence[Bar], title: str, shown: Callable[[float | None], str]) -> Markup:
+    """A horizontal bar for each row, with its name and value; empty without rows."""
+    if not rows:
+        return Markup("")
+    parts = []
+    for number, row in enumerate(rows):
+        y = number * _BAR
+        width = (WIDTH - _NAMES - _VALUES) * row.part
+        name = row.name if len(row.name) <= _NAME_MAX else f"{row.name[: _NAME_MAX - 1]}…"
+        parts.append(
+            f'<text class="tick end" x="{_NAMES - 6}" y="{y + _BAR - 6}">{escape(name)}</text>'
+            f'<rect class="bar" x="{_NAMES}" y="{y + 3}" width="{width:.1f}" height="{_BAR - 6}"/>'
+            f'<text class="tick" x="{_NAMES + width + 5:.1f}" y="{y + _BAR - 6}">{escape(shown(row.value))}</text>'
+        )
+    return Markup(
+        f'<svg class="bars" viewBox="0 0 {WIDTH} {len(rows) * _BAR}" role="img" aria-label="{escape(title)}">'
+        f"{''.join(parts)}</svg>"
     )
 
 

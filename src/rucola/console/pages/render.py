@@ -104,6 +104,9 @@ class Pages:
             write = {"rate": shown.rate, "number": shown.number, "percent": shown.percent}[kind]
             return charts.chart(series.points, title, write, shown.clock)
 
+        def bars(rows: Any, title: str) -> Markup:
+            return charts.bars(rows, title, shown.rate)
+
         return self._environment.get_template(template).render(
             {
                 **values,
@@ -112,5 +115,6 @@ class Pages:
                 "now_ms": now_ms,
                 "ago": partial(shown.ago, now_ms=now_ms),
                 "chart": chart,
+                "bars": bars,
             }
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rucola.console.lists import ListQuery
-from rucola.console.views import audit, history, lists, messages, objects, store
+from rucola.console.views import audit, history, lists, messages, objects, sql, store
 from rucola.console.views.listing import NameQuery, NoQuery
 from rucola.console.visit import Visit
 
@@ -108,6 +108,7 @@ VIEWS: Final = (
         ),
         "messages", live=False,
     ),
+    View("sql", "SQL", sql.SqlQuery, sql.SqlPage, sql.sql, "sql.html", _nothing, "sql"),
     View("store", "Store", store.StoreQuery, store.StorePage, store.stores, "store.html", _nothing, "store"),
     View(
         "store-item", "Store", store.ItemQuery, store.ItemPage, store.item, "store_item.html", _nothing, "store",
