@@ -44,6 +44,7 @@ from rucola.console.config import ClusterAt, ConsoleConfig
 from rucola.console.pages.render import STATIC, Appearance, Pages
 from rucola.console.pages.texts import translate
 from rucola.console.queries.desk import QueryDesk
+from rucola.console.store.child import Child
 from rucola.console.store.explorer import StoreExplorer
 from rucola.console.views.messages import OneMessageQuery, stored_message
 from rucola.console.views.sql import SqlPage, SqlQuery, owner_of, result_file, run_sql, start_sql
@@ -87,11 +88,12 @@ class Application:
         changes: ChangeDesk,
         explorer: StoreExplorer,
         queries: QueryDesk,
+        judge: Child,
         clock: Clock,
     ) -> None:
         self._config, self._watches, self._sessions = config, watches, sessions
         self._throttle, self._changes, self._clock = throttle, changes, clock
-        self._explorer, self._queries = explorer, queries
+        self._explorer, self._queries, self._judge = explorer, queries, judge
         self._clusters = {cluster.name: cluster for cluster in config.cluster_list}
         self._pages = Pages(config.base_path)
         self._scripts: dict[tuple[str, BrokerAccount], str] = {}
@@ -528,7 +530,9 @@ class Application:
         if not account.name and not self._config.is_open:
             raise SignInNeededError
         watch = self._watches.of(cluster.name, account)
-        return Visit(watch, session, _peer(request), self._config, self._changes.audited, self._explorer, self._queries)
+        audited = self._changes.audited
+        peer = _peer(request)
+        return Visit(watch, session, peer, self._config, audited, self._explorer, self._queries, self._judge)
 
     def _check_signed_in(self, visit: Visit) -> None:
         """Raises ``SignInNeededError`` if the brokers tell a visitor without an account nothing."""

@@ -18,7 +18,9 @@ from rucola.console.config import ConsoleConfig
 from rucola.console.history import History
 from rucola.console.http_server import ConsoleHttp
 from rucola.console.queries.desk import QueryDesk
+from rucola.console.store.child import Child
 from rucola.console.store.explorer import StoreExplorer
+from rucola.console.views.access import JUDGE
 from rucola.errors import ConfigError, StoreLockedError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import DirectoryLock, Files
@@ -51,6 +53,7 @@ class Console:
         self._tidy: PeriodicWork | None = None
         self._explorer: StoreExplorer | None = None
         self._queries: QueryDesk | None = None
+        self._judge = Child(JUDGE)
         self.application: Application | None = None
 
     @property
@@ -95,6 +98,7 @@ class Console:
         await self._http.stop()
         if self._changes is not None:
             await self._changes.close()
+        await self._judge.close()
         if self._queries is not None:
             await self._queries.close()
         if self._explorer is not None:
@@ -137,6 +141,7 @@ class Console:
             self._changes,
             self._explorer,
             self._queries,
+            self._judge,
             self._clock,
         )
         watches.start()

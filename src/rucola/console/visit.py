@@ -10,6 +10,7 @@ from rucola.console.access.sessions import BrokerAccount, VisitSession
 from rucola.console.cluster.watches import Watch
 from rucola.console.config import ConsoleConfig
 from rucola.console.queries.desk import QueryDesk
+from rucola.console.store.child import Child
 from rucola.console.store.explorer import StoreExplorer
 
 COUNT_MAX = 1_000
@@ -52,6 +53,7 @@ class Visit:
         audited: returns the newest changes of the audit log, at most so many.
         explorer: reads the stores on this machine.
         queries: runs queries.
+        judge: says what an account may do; see ``rucola.broker.acl.judge``.
     """
 
     watch: Watch
@@ -61,6 +63,7 @@ class Visit:
     audited: Callable[[int], Awaitable[list[dict[str, Any]]]]
     explorer: StoreExplorer
     queries: QueryDesk
+    judge: Child
 
     @property
     def cluster(self) -> str:

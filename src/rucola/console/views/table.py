@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rucola.console.lists import ListQuery
-from rucola.console.views import audit, history, lists, messages, objects, sql, store
+from rucola.console.views import access, audit, history, lists, messages, objects, sql, store
 from rucola.console.views.listing import NameQuery, NoQuery
 from rucola.console.visit import Visit
 
@@ -107,6 +107,10 @@ VIEWS: Final = (
             f"-o {shlex.quote(query.offset)}"
         ),
         "messages", live=False,
+    ),
+    View(
+        "access", "Access", access.AccessQuery, access.AccessPage, access.access, "access.html", _fixed("listUser"),
+        "access", live=False,
     ),
     View("sql", "SQL", sql.SqlQuery, sql.SqlPage, sql.sql, "sql.html", _nothing, "sql"),
     View("store", "Store", store.StoreQuery, store.StorePage, store.stores, "store.html", _nothing, "store"),
