@@ -9,7 +9,10 @@ from urllib.parse import urlencode
 
 import pytest
 from tests.attack.guarded import ADMIN, ALICE, BOB, Guarded
-from tests.brokers import run
+from tests.attack.test_users import ADMIN as ROOT
+from tests.attack.test_users import ALICE as USER
+from tests.attack.test_users import asked, settings
+from tests.brokers import Cluster, run
 from tests.unit.console.visitor import Visitor, console_of, seen
 
 from rucola.broker.acl.judge import verdict
@@ -94,5 +97,49 @@ def test_brokers_without_accounts(tmp_path: Path) -> None:
             assert "everybody may do everything" in (await it.page("access")).text
             for bad in ("kind=x", "action=x"):
                 assert (await it.visitor.get(f"/api/cluster/access?{bad}")).status == 400
+
+    run(scene())
+
+
+def test_users_of_5_and_their_changes(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path / "store", **settings()) as cluster:
+            user = {"username": "alice", "password": USER[1], "userType": "Normal"}
+            assert (await asked(cluster, ROOT, 3001, user, username="alice")).code == 0
+            async with console_of(cluster.namesrv.address, tmp_path) as console:
+                word = base64.b64encode(":".join(ROOT).encode()).decode()
+                root = {"authorization": f"Basic {word}"}
+                visitor = Visitor(console)
+
+                async def change(kind: str, confirm: str = "", **query: str) -> str:
+                    shown = await visitor.send(f"/api/cluster/changes/{kind}", query, root)
+                    if shown.status != 200:
+                        return str(shown.json["text"])
+                    body = {"token": shown.json["token"], "confirm": confirm}
+                    (result,) = (await visitor.send("/api/cluster/changes", body, root)).json["results"]
+                    return str(result["outcome"])
+
+                async def may(name: str) -> tuple[bool, str]:
+                    address = f"/api/cluster/access?account=alice&name={name}&action=Pub"
+                    (one,) = (await visitor.get(address, root)).json["answers"]
+                    return one["allowed"], one["reason"]
+
+                assert await may("orders") == (False, "no rule matches")
+                rule = {"user": "alice", "resource": "Topic:ord*", "actions": "Pub", "decision": "Allow"}
+                assert await change("rule", **rule) == "done" and await change("rule", **rule) == "unchanged"
+                assert await may("orders") == (True, "Allow Pub on Topic:ord* (Custom)")
+                assert await change("rule", **{**rule, "resource": "Topic:orders", "decision": "Deny"}) == "done"
+                assert not (await may("orders"))[0] and (await may("order2"))[0]
+                assert await change("delete-rule", user="alice", resource="Topic:orders") == "done"
+                assert (await may("orders"))[0]
+                assert await change("user", user="alice", do="disable") == "done"
+                assert await may("orders") == (False, "the user is disabled")
+                assert "own rights" in await change("user", user=ROOT[0], do="delete")
+                for bad in ({"resource": "x"}, {"decision": "x"}, {"actions": ","}, {"user": "\n"}):
+                    assert "is not allowed" in await change("rule", **{**rule, **bad})
+                assert await change("user", "alice", user="alice", do="delete") == "done"
+                assert await may("orders") == (False, "there is no such account")
+                page = await visitor.get("/api/cluster/audit", root)
+                assert "Delete user alice" in page.text and USER[1] not in page.text and ROOT[1] not in page.text
 
     run(scene())

@@ -30,7 +30,7 @@ from rucola.errors import FormatError
 ACTIONS = {"Pub": PUB, "Sub": SUB}
 
 
-class Verdict(NamedTuple):
+class AccessVerdict(NamedTuple):
     """Whether an account may do something, and the rule or other reason that decides."""
 
     allowed: bool
@@ -50,7 +50,7 @@ def main() -> None:
         sys.stdout.buffer.flush()
 
 
-def verdict(question: Mapping[str, Any]) -> Verdict:
+def verdict(question: Mapping[str, Any]) -> AccessVerdict:
     """Judges.
 
     Args:
@@ -82,26 +82,28 @@ def verdict(question: Mapping[str, Any]) -> Verdict:
     )
 
 
-def _of_user(user: User, resource: Resource, address: Segments) -> Verdict:
+def _of_user(user: User, resource: Resource, address: Segments) -> AccessVerdict:
     if user.disabled:
-        return Verdict(False, "the user is disabled")
+        return AccessVerdict(False, "the user is disabled")
     if user.admin:
-        return Verdict(True, "a super user may do everything" if user.superuser else "rules do not apply here")
+        return AccessVerdict(True, "a super user may do everything" if user.superuser else "rules do not apply here")
     if resource is NOTHING:
-        return Verdict(False, "only administrators may")
+        return AccessVerdict(False, "only administrators may")
     rule = user.deciding(resource, address)
     allowed = user.allows(resource, address)
     if rule is None:
-        return Verdict(False, "no rule matches")
+        return AccessVerdict(False, "no rule matches")
     text = f"{rule.decision} {','.join(rule.actions)} on {rule.resource} ({rule.policy_type})"
     if rule.source_ips:
         text += f" from {','.join(rule.source_ips)}"
     if not allowed and rule.decision == "Allow":
         text += ": a rule must name this topic itself"
-    return Verdict(allowed, text)
+    return AccessVerdict(allowed, text)
 
 
-def _of_account(data: Mapping[str, Any], global_addresses: list[str], resource: Resource, address: Segments) -> Verdict:
+def _of_account(
+    data: Mapping[str, Any], global_addresses: list[str], resource: Resource, address: Segments
+) -> AccessVerdict:
     account = Account(
         str(data.get("accessKey", "")),
         b"",
@@ -114,20 +116,20 @@ def _of_account(data: Mapping[str, Any], global_addresses: list[str], resource: 
     )
     known = AclSnapshot({}, tuple(map(parse_addresses, global_addresses)))
     if not known.may_come_from(account, address):
-        return Verdict(False, f"whiteRemoteAddress {data.get('whiteRemoteAddress')}")
+        return AccessVerdict(False, f"whiteRemoteAddress {data.get('whiteRemoteAddress')}")
     if account.admin:
-        return Verdict(True, "an administrator may do everything")
+        return AccessVerdict(True, "an administrator may do everything")
     if resource is NOTHING:
-        return Verdict(False, "only administrators may")
+        return AccessVerdict(False, "only administrators may")
     allowed = account.allows(resource, address)
     rules, word = (account.topics, "topic") if resource.kind == "topic" else (account.groups, "group")
     if resource.name in rules:
-        return Verdict(allowed, f"{word}Perms {resource.name}={_word(rules[resource.name])}")
+        return AccessVerdict(allowed, f"{word}Perms {resource.name}={_word(rules[resource.name])}")
     default = account.default_topic_perm if resource.kind == "topic" else account.default_group_perm
     text = f"default{word.capitalize()}Perm {_word(default)}"
     if not allowed and default & resource.needed:
         text += ": a rule must name this topic itself"
-    return Verdict(allowed, text)
+    return AccessVerdict(allowed, text)
 
 
 def _permissions(entries: object) -> dict[str, int]:
