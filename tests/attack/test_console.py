@@ -72,15 +72,23 @@ def test_strangers_text_stays_text(tmp_path: Path) -> None:
             "message?topic=T_live&broker=broker-a&queue=0&offset=4",
             f"messages?topic={quote(IMAGE)}&tag={quote(SCRIPT)}", f"change/topic?name={quote(SCRIPT)}&queues=1",
             f"change/delete-topic?name={quote(bad_topic)}", f"topic?name={quote(IMAGE)}",
+            f"sql?query={quote(SCRIPT)}", f"access?account={quote(SCRIPT)}&name={quote(IMAGE)}",
+            f"change/rule?user={quote(SCRIPT)}&resource=Topic:{quote(IMAGE)}", f"store-key?topic={quote(SCRIPT)}&key=x",
+            "store", f"store-key?topic=T_live&key={quote(IMAGE)}", "store-item?kind=unit&topic=T_live&number=4",
+            f"store-item?kind=unit&topic={quote(SCRIPT)}", f"store-item?kind={quote(IMAGE)}",
             f"messages?by={quote(SCRIPT)}", f"topics?sort={quote(IMAGE)}",
         ):  # fmt: skip
             answer = await it.visitor.get(f"/cluster/{path}")
             harmless(answer)
             assert answer.headers["content-security-policy"] == POLICY
+        unit = await it.api("store-item?kind=unit&topic=T_live&number=4")
+        (record,) = [field["link"]["number"] for field in unit["fields"] if field["name"] == "physical_offset"]
+        harmless(await it.visitor.get(f"/cluster/store-item?kind=record&number={record}"))
         shown = (await it.visitor.get("/cluster/message?topic=T_live&broker=broker-a&queue=0&offset=4")).page.text
         assert SCRIPT in shown and IMAGE in shown, "the text itself must be readable"
 
-    play(tmp_path, work)
+    (tmp_path / "store").mkdir()
+    play(tmp_path, work, stores=str(tmp_path / "store"))
 
 
 def test_other_sites_change_nothing(tmp_path: Path) -> None:
