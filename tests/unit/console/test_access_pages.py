@@ -143,3 +143,11 @@ def test_users_of_5_and_their_changes(tmp_path: Path) -> None:
                 assert "Delete user alice" in page.text and USER[1] not in page.text and ROOT[1] not in page.text
 
     run(scene())
+
+
+@pytest.mark.parametrize(("address", "allowed"), [("10.1.2.3", True), ("10.9.0.1", True), ("11.1.2.3", False)])
+def test_addresses_of_an_account_of_4(address: str, allowed: bool) -> None:
+    account = {"accessKey": "a", "admin": True, "whiteRemoteAddress": "10.1.2.*"}
+    question = {"kind": "topic", "name": "T", "action": "Pub", "address": address, "account": account}
+    found = verdict(question | {"global_addresses": ["10.9.*.*"]})
+    assert found.allowed is allowed and ("whiteRemoteAddress" in found.reason) is not allowed
