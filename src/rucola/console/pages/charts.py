@@ -8,6 +8,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from rucola.console.views.listing import Point
+from rucola.console.views.sql import Bar
 
 WIDTH: Final = 600
 HEIGHT: Final = 100
@@ -15,6 +16,7 @@ HEIGHT: Final = 100
 _TOP: Final = 3
 """Room for half of a thick line above the largest value."""
 _POINTS_MAX: Final = 300
+_BAR, _NAMES, _VALUES, _NAME_MAX = 20, 170, 80, 26
 
 
 def chart(
@@ -55,6 +57,26 @@ def _area(run: Sequence[str]) -> str:
     """What is below a line."""
     first, last = run[0].partition(",")[0], run[-1].partition(",")[0]
     return f'<polygon class="area" points="{first},{HEIGHT} {" ".join(run)} {last},{HEIGHT}"/>'
+
+
+def bars(rows: Sequence[Bar], title: str, shown: Callable[[float | None], str]) -> Markup:
+    """A horizontal bar for each row, with its name and value; empty without rows."""
+    if not rows:
+        return Markup("")
+    parts = []
+    for number, row in enumerate(rows):
+        y = number * _BAR
+        width = (WIDTH - _NAMES - _VALUES) * row.part
+        name = row.name if len(row.name) <= _NAME_MAX else f"{row.name[: _NAME_MAX - 1]}…"
+        parts.append(
+            f'<text class="tick end" x="{_NAMES - 6}" y="{y + _BAR - 6}">{escape(name)}</text>'
+            f'<rect class="bar" x="{_NAMES}" y="{y + 3}" width="{width:.1f}" height="{_BAR - 6}"/>'
+            f'<text class="tick" x="{_NAMES + width + 5:.1f}" y="{y + _BAR - 6}">{escape(shown(row.value))}</text>'
+        )
+    return Markup(
+        f'<svg class="bars" viewBox="0 0 {WIDTH} {len(rows) * _BAR}" role="img" aria-label="{escape(title)}">'
+        f"{''.join(parts)}</svg>"
+    )
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
