@@ -234,7 +234,7 @@ def _share(part: SegmentPart) -> dict[str, Any]:
         sizes[_text(tally.topic)] += tally.bytes
         messages[_text(tally.topic)] += tally.messages
     topics = [{"topic": topic, "bytes": size, "messages": messages[topic]} for topic, size in sizes.most_common()]
-    return {"start": part.start, "size": part.size, "topics": topics}
+    return {"start": part.start, "topics": topics}
 
 
 def _thinned(progress: Progress) -> Progress:

@@ -47,7 +47,7 @@ def test_a_query_through_the_brokers(tmp_path: Path) -> None:
         ]
         assert [(bar["name"], bar["value"], bar["part"]) for bar in value["bars"]] == [("0", 4.0, 1.0), ("1", 4.0, 1.0)]
         page = await it.page(address)
-        assert page.has("svg", **{"class": "bars"}) and page.has("th", title="int64")
+        assert page.has("div", **{"class": "bars"}) and page.has("th", title="int64")
         csv = await it.visitor.get("/api/cluster/sql/csv")
         assert csv.body == b"queueId,n\n0,4\n1,4\n" and csv.headers["content-disposition"].startswith("attachment")
         table = pq.read_table(io.BytesIO((await it.visitor.get("/api/cluster/sql/parquet")).body))

@@ -16,7 +16,7 @@ HEIGHT: Final = 100
 _TOP: Final = 3
 """Room for half of a thick line above the largest value."""
 _POINTS_MAX: Final = 300
-_BAR, _NAMES, _VALUES, _NAME_MAX = 20, 170, 80, 26
+_NAME_MAX: Final = 26
 
 
 def chart(
@@ -60,23 +60,20 @@ def _area(run: Sequence[str]) -> str:
 
 
 def bars(rows: Sequence[Bar], title: str, shown: Callable[[float | None], str]) -> Markup:
-    """A horizontal bar for each row, with its name and value; empty without rows."""
+    """A horizontal bar for each row, between its name and its value; empty without rows."""
     if not rows:
         return Markup("")
-    parts = []
-    for number, row in enumerate(rows):
-        y = number * _BAR
-        width = (WIDTH - _NAMES - _VALUES) * row.part
-        name = row.name if len(row.name) <= _NAME_MAX else f"{row.name[: _NAME_MAX - 1]}…"
-        parts.append(
-            f'<text class="tick end" x="{_NAMES - 6}" y="{y + _BAR - 6}">{escape(name)}</text>'
-            f'<rect class="bar" x="{_NAMES}" y="{y + 3}" width="{width:.1f}" height="{_BAR - 6}"/>'
-            f'<text class="tick" x="{_NAMES + width + 5:.1f}" y="{y + _BAR - 6}">{escape(shown(row.value))}</text>'
-        )
-    return Markup(
-        f'<svg class="bars" viewBox="0 0 {WIDTH} {len(rows) * _BAR}" role="img" aria-label="{escape(title)}">'
-        f"{''.join(parts)}</svg>"
+    parts = "".join(
+        f'<span title="{escape(row.name)}">{escape(_cut(row.name))}</span>'
+        f'<svg viewBox="0 0 {WIDTH} 1" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect width="{WIDTH * row.part:.1f}" height="1"/></svg><span>{escape(shown(row.value))}</span>'
+        for row in rows
     )
+    return Markup(f'<div class="bars" role="img" aria-label="{escape(title)}">{parts}</div>')
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…"
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:

@@ -97,7 +97,7 @@ class StoreFinding:
 
 @dataclass(frozen=True, slots=True)
 class TopicShare:
-    """What a topic has in a segment; ``part`` of the segment's bytes."""
+    """What a topic has in a segment; ``part`` of the bytes of its messages."""
 
     topic: str
     bytes: Large
@@ -344,10 +344,8 @@ def _job_shown(kind: str, job: StoreJob | None) -> JobShown:
 
 
 def _shares(found: dict[str, Any]) -> SegmentShares:
-    topics = [
-        TopicShare(one["topic"], one["bytes"], one["messages"], one["bytes"] / max(found["size"], 1))
-        for one in found["topics"]
-    ]
+    total = max(sum(one["bytes"] for one in found["topics"]), 1)
+    topics = [TopicShare(one["topic"], one["bytes"], one["messages"], one["bytes"] / total) for one in found["topics"]]
     rest = sum(one.bytes for one in topics[_TOPICS_SHOWN:])
     return SegmentShares(found["start"], tuple(topics[:_TOPICS_SHOWN]), rest)
 
