@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, MutableMapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from rucola.broker.config import BrokerConfig
@@ -91,11 +92,10 @@ class LiteSends:
         if is_retry_topic(topic) or is_dlq_topic(topic):
             return None
         source, _, table, first, last = run
-        places, head = self._places, f"{INNER_MULTI_DISPATCH}\x01{LITE_PREFIX}{topic}$".encode()
+        places, (head, prefix) = self._places, _heads_of(topic)
         count = find_plain_lite(
             source, table, first, last, no_wait, len(head) + len(_BETWEEN), places, self._pairs
         )  # fmt: skip
-        prefix = f"{topic}$".encode()
         names = [prefix + source[places[i] : places[i] + places[i + 1]] for i in range(0, 2 * count, 2)]
         queue_offsets = topics.next_offsets(names)
         count = self._allowed(queue_offsets)
@@ -154,6 +154,12 @@ class LiteSends:
             raise BrokerError(ResponseCode.LMQ_QUOTA_EXCEEDED, QUOTA_EXCEEDED)
         if is_new:
             self._new_name()
+
+
+@lru_cache(maxsize=256)
+def _heads_of(parent: str) -> tuple[bytes, bytes]:
+    """Returns what precedes the lite topic in the property of the light queue, and in the lite topic's own name."""
+    return f"{INNER_MULTI_DISPATCH}\x01{LITE_PREFIX}{parent}$".encode(), f"{parent}$".encode()
 
 
 def check_parent(topic: TopicConfig) -> None:
