@@ -1,0 +1,80 @@
+"""Keeps the epochs of a log in the file ``epochFileCheckpoint``; as in RocketMQ, ``.bak`` has what was there before.
+
+A file that cannot be read counts as missing, as in RocketMQ; then the backup counts, and without it there are no
+epochs. RocketMQ never writes an empty list. Here the files go, so that a restart does not bring back epochs of bytes
+that were cut.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from rucola.errors import FormatError
+from rucola.formats.epoch_file import decode_epoch_file, encode_epoch_file
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.ha.epochs import EpochList
+
+logger = logging.getLogger(__name__)
+FILE_NAME: Final = "epochFileCheckpoint"
+
+
+class EpochStore:
+    """The file. Only one thread at a time may call ``write``.
+
+    Attributes:
+        epochs: what the file has.
+
+    Args:
+        path: path of the file.
+    """
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.epochs = EpochList()
+        self._files = files
+        self._path = path
+        self._backup = f"{path}.bak"
+        self._written = b""
+
+    def load(self) -> None:
+        """Reads the file.
+
+        Raises:
+            DiskError: it cannot be read.
+        """
+        for path in (self._path, self._backup):
+            content = self._files.read_file(path)
+            if content is None:
+                continue
+            try:
+                entries = decode_epoch_file(content, path)
+            except FormatError as error:
+                event(logger, logging.WARNING, "epochs cannot be read", path=path, error=error)
+                continue
+            self._written = content if path == self._path else b""
+            self.epochs = EpochList(entries)
+            return
+        self.epochs, self._written = EpochList(), b""
+
+    def write(self, epochs: EpochList) -> None:
+        """Makes ``epochs`` durable; does nothing if they are those of the file.
+
+        Raises:
+            DiskError: the file has either the old epochs or the new ones; ``epochs`` is unchanged.
+        """
+        if epochs == self.epochs:
+            return
+        if epochs.entries:
+            content = encode_epoch_file(epochs.entries)
+            if self._written:
+                self._files.replace_file(self._backup, self._written)
+            self._files.replace_file(self._path, content)
+            self._written = content
+        else:
+            for path in (self._backup, self._path):  # the backup first: it must not come back
+                if self._files.exists(path):
+                    self._files.remove(path)
+                    self._files.sync_parent(path)
+            self._written = b""
+        self.epochs = epochs
