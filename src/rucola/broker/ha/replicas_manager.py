@@ -212,6 +212,10 @@ class ReplicasManager:
         self._controllers, self._turn = tuple(controllers), 0
         self._leader_s = 0.0
 
+    def look_soon(self) -> None:
+        """Asks who the master is, and who is in sync with it, as soon as may be."""
+        self._look_s = 0.0
+
     def applied(self, role: Mastership) -> None:
         """The broker has taken a role that ``change`` returned. A newer one may wait already."""
         newest = self._role
