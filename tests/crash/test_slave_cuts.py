@@ -1,5 +1,6 @@
 """The power fails while a slave goes back to the last record that its master has, too (with ``--whole`` at every step):
-the next start finishes the cut or has not begun it, and what only the slave had is in ``quarantine/``.
+the next start finishes the cut or has not begun it, and what only the slave had is in ``quarantine/``. The epochs of
+the log, which a slave behind a controller keeps, are those of its bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from tests.masters import MasterLog, log_bytes
 from tests.sizes import size
 
 from rucola.errors import RucolaError
+from rucola.formats.auto_switch import EpochEntry
+from rucola.formats.ha import FIRST_BYTE
 from rucola.formats.message import BLANK, MAGIC_BLANK
-from rucola.store.ha.slave_link import FIRST_BYTE, SlaveLink
+from rucola.store.ha.epoch_store import EpochStore
+from rucola.store.ha.epochs import EpochList
+from rucola.store.ha.slave_link import SlaveLink
 from rucola.store.ha.slave_state import SlaveState
 from rucola.store.message_store import MessageStore
 from rucola.testing.clock import ManualClock
@@ -62,6 +67,13 @@ def logs(common: int, ours: int, theirs: int) -> tuple[MasterLog, MasterLog, int
     return found[0], found[1], ends[0]
 
 
+def epochs_of(disk: SimulatedDisk) -> EpochStore:
+    """The epochs on a disk."""
+    found = EpochStore(files_on(disk), ROOT)
+    found.load()
+    return found
+
+
 class Cuts:
     """A slave that goes back, and power cuts meanwhile.
 
@@ -71,12 +83,16 @@ class Cuts:
     Args:
         common, ours, theirs: numbers of messages that both logs have, and that only one has.
         most: number of bytes that quarantine may have.
+        tells_epochs: whether the plan has the epochs after the cut.
     """
 
-    def __init__(self, common: int, ours: int, theirs: int, most: int = ALL) -> None:
+    def __init__(self, common: int, ours: int, theirs: int, most: int = ALL, tells_epochs: bool = False) -> None:
         self.states = self.steps = 0
         self._old, self._new, self._cut = logs(common, ours, theirs)
         self._most = most
+        self._tells_epochs = tells_epochs
+        first = EpochEntry(1, 0)
+        self._before = self._after = EpochList((first, EpochEntry(4, self._cut - 1)) if tells_epochs else (first,))
         self._random = Random(5)
         self._known: set[int] = set()
 
@@ -88,6 +104,9 @@ class Cuts:
         life.dispatch()
         life.flush()
         life.keep()
+        self._before = EpochList((EpochEntry(1, 0), EpochEntry(2, self._cut), EpochEntry(3, self._old.end)))
+        for epochs in (self._before.cut(self._cut), self._before):
+            epochs_of(life.disk).write(epochs)
         life.master = self._new
         self._watch(life.disk, 0)
         self._go_back(life)
@@ -108,7 +127,7 @@ class Cuts:
                 break
         if common.cut_offset != self._cut:
             raise Broken(f"the logs part at {self._cut}, found was {common.cut_offset}")
-        life.store.plan_cut(common.cut_offset, self._most)
+        life.store.plan_cut(common.cut_offset, self._most, self._after.entries if self._tells_epochs else None)
         life.stop()
         life.open()
 
@@ -145,11 +164,16 @@ class Cuts:
         disk.observer = lambda kind, path: None
         if life.log.end_offset not in (self._cut, self._old.end):
             raise Broken(f"the log ends at {life.log.end_offset}")
+        expected = self._after if life.log.end_offset == self._cut != self._old.end else self._before
+        if epochs_of(disk).epochs != expected:
+            raise Broken(f"{epochs_of(disk).epochs} of a log that ends at {life.log.end_offset}, expected {expected}")
         if life.log.end_offset == self._old.end != self._cut:
             life.master = self._old
             compare(life, self._old.end, () if state.choice == NOTHING_LOST else tuple(left_over(self._old)))
             life.master = self._new
             self._go_back(life)
+        if epochs_of(disk).epochs != self._after:
+            raise Broken(f"{epochs_of(disk).epochs} after the cut")
         if f"{ROOT}/commitlog/rucola-cut" in disk.names:
             raise Broken("the plan is still there")
         self._check_quarantine(disk)
@@ -208,3 +232,10 @@ def test_power_cuts_while_digests_are_all_that_is_kept() -> None:
     cuts.run()
     print(cuts.steps, cuts.states)
     assert cuts.states > 15
+
+
+def test_power_cuts_while_the_epochs_of_the_new_master_are_taken_over() -> None:
+    cuts = Cuts(20, 6, 9, tells_epochs=True)
+    cuts.run()
+    print(cuts.steps, cuts.states)
+    assert cuts.states > 8

@@ -18,6 +18,8 @@ from rucola.formats.layout import Field, Layout
 
 HANDSHAKE: Final = 1
 TRANSFER: Final = 2
+STATE_BYTES: Final = 4
+"""Number of bytes of the state, with which each frame begins."""
 
 AUTO_SWITCH_HELLO: Final = Layout(
     "handshake of a slave",

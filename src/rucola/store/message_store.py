@@ -59,6 +59,7 @@ from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
 
 if TYPE_CHECKING:
+    from rucola.formats.auto_switch import EpochEntry
     from rucola.store.ha.sent_log import SentLog
     from rucola.store.ha.slave_log import SlaveLog
     from rucola.store.lite.lite_topics import LiteTopics
@@ -185,30 +186,34 @@ class MessageStore:
             passes_damage,
         )
 
-    def plan_cut(self, physical_offset: int, kept_bytes_max: int) -> None:
+    def plan_cut(self, physical_offset: int, kept_bytes_max: int, epochs: tuple[EpochEntry, ...] | None = None) -> None:
         """Decides that the log ends at ``physical_offset`` from now on: the next ``load`` of this directory, by
         whomever, cuts it there. Shut the store down then.
 
         Args:
             physical_offset: the end of a record.
             kept_bytes_max: largest number of bytes that are kept in ``quarantine/``; of more, only digests are.
+            epochs: the epochs that the log has afterwards; None for those of now that begin before the cut.
 
         Raises:
             DiskError: it is unknown whether the next ``load`` cuts the log.
         """
         from rucola.store.recovery.log_cut import CutPlan, plan_cut
 
-        plan_cut(self._files, self._log.segments.path, CutPlan(physical_offset, kept_bytes_max))
+        plan_cut(self._files, self._log.segments.path, CutPlan(physical_offset, kept_bytes_max, epochs=epochs))
 
-    def sent_log(self) -> SentLog:
-        """Returns the log as that of a master, whose slaves get what may be read. Call it after ``load``."""
+    def sent_log(self, unsynced: bool = False) -> SentLog:
+        """Returns the log as that of a master. Call it after ``load``.
+
+        Args:
+            unsynced: whether slaves get what is written, as behind a controller; else they get what may be read.
+        """
         # Imported only here, because most stores have no slaves.
         from rucola.store.ha.sent_log import SentLog
 
         log = self._log
-        return SentLog(
-            log, lambda: self.confirm_offset, self.config.mapped_file_size_commit_log, lambda: log.store_timestamp_ms
-        )
+        sendable = (lambda: log.max_offset) if unsynced else (lambda: self.confirm_offset)
+        return SentLog(log, sendable, self.config.mapped_file_size_commit_log, lambda: log.store_timestamp_ms)
 
     def start(self) -> None:
         """Starts to accept appends. The abort file is synced before that.

@@ -1,8 +1,8 @@
 """Keeps the epochs of a log in the file ``epochFileCheckpoint``; as in RocketMQ, ``.bak`` has what was there before.
 
 A file that cannot be read counts as missing, as in RocketMQ; then the backup counts, and without it there are no
-epochs. RocketMQ never writes an empty list. Here the files go, so that a restart does not bring back epochs of bytes
-that were cut.
+epochs. RocketMQ never writes an empty list, and its backup keeps epochs of bytes that were cut. Here they go, so that
+damage does not bring them back.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class EpochStore:
         epochs: what the file has.
 
     Args:
-        path: path of the file.
+        root: the store's directory.
     """
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, root: str) -> None:
         self.epochs = EpochList()
         self._files = files
-        self._path = path
-        self._backup = f"{path}.bak"
+        self._path = f"{root}/{FILE_NAME}"
+        self._backup = f"{self._path}.bak"
         self._written = b""
 
     def load(self) -> None:
@@ -65,16 +65,21 @@ class EpochStore:
         """
         if epochs == self.epochs:
             return
+        known = self.epochs.entries
+        if not known or epochs.entries[: len(known)] != known:
+            self._remove(self._backup)
+        elif self._written:
+            self._files.replace_file(self._backup, self._written)
         if epochs.entries:
             content = encode_epoch_file(epochs.entries)
-            if self._written:
-                self._files.replace_file(self._backup, self._written)
             self._files.replace_file(self._path, content)
-            self._written = content
         else:
-            for path in (self._backup, self._path):  # the backup first: it must not come back
-                if self._files.exists(path):
-                    self._files.remove(path)
-                    self._files.sync_parent(path)
-            self._written = b""
+            content = b""
+            self._remove(self._path)
+        self._written = content
         self.epochs = epochs
+
+    def _remove(self, path: str) -> None:
+        if self._files.exists(path):
+            self._files.remove(path)
+            self._files.sync_parent(path)

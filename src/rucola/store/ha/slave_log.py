@@ -26,6 +26,7 @@ from rucola.runtime.logs import event
 from rucola.store.ha.common_point import CommonPoint
 from rucola.store.ha.overlap import OVERLAP_BYTES, Overlap
 from rucola.store.ha.record_head import HEAD_BYTES, PROVING_BYTES, head_problem
+from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.log_reader import Gap
 from rucola.store.log.mapped_file import MappedFile
@@ -163,6 +164,14 @@ class SlaveLog:
     def common_point(self) -> CommonPoint:
         """Returns the search for the last record that a master has, too."""
         return CommonPoint(self._log)
+
+    def begins_record(self, physical_offset: int) -> bool:
+        """Whether a sound record, also a blank one, begins at ``physical_offset``, below the end of the log."""
+        file = self._log.segments.find(physical_offset)
+        if file is None:
+            return False
+        rows, _, stop = CheckedWalk(new_table(1)).walk(file, physical_offset - file.start, CHECK_ALL)
+        return rows > 0 or stop == WalkStop.BLANK
 
     def append(self, content: memoryview) -> CopyVerdict:
         """Writes the bytes that follow ``received_offset``. ``check`` makes them part of the log.

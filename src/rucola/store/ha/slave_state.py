@@ -2,8 +2,8 @@
 
 A connection begins in ``ASKING`` if the slave has no record yet, otherwise in ``COMPARING``. Only in ``PROVING`` and
 ``COPYING`` do bytes of the master reach the slave's log. Once the logs have parted, and the slave may rejoin,
-connections begin in ``SEARCHING`` until the last common record is known. The page on architecture has the table as a
-picture.
+connections begin in ``SEARCHING`` until the last common record is known. Behind a controller, each connection begins in
+``HANDSHAKING``. The page on architecture has the table as a picture.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from enum import Enum
 class SlaveState(Enum):
     """What a connection is doing."""
 
+    HANDSHAKING = "handshaking"
+    """The master says which epochs its log has."""
     ASKING = "asking"
     """The slave has no record, and waits for the first bytes of the log."""
     PROVING = "proving"
@@ -35,6 +37,9 @@ class SlaveState(Enum):
 class SlaveEvent(Enum):
     """What happened on a connection."""
 
+    NEW = "slave has no record"
+    AGREED = "epochs agree"
+    SURPLUS = "slave has more than is common"
     BYTES = "first bytes"
     PROVED = "first record is sound"
     EQUAL = "all bytes are equal"
@@ -51,6 +56,12 @@ class SlaveEvent(Enum):
 
 
 TRANSITIONS: dict[tuple[SlaveState, SlaveEvent], SlaveState] = {
+    (SlaveState.HANDSHAKING, SlaveEvent.NEW): SlaveState.ASKING,
+    (SlaveState.HANDSHAKING, SlaveEvent.AGREED): SlaveState.COMPARING,
+    (SlaveState.HANDSHAKING, SlaveEvent.SURPLUS): SlaveState.CUTTING,
+    (SlaveState.HANDSHAKING, SlaveEvent.NOTHING_COMMON): SlaveState.REFUSED,
+    (SlaveState.HANDSHAKING, SlaveEvent.DISORDER): SlaveState.ENDED,
+    (SlaveState.HANDSHAKING, SlaveEvent.LOST): SlaveState.ENDED,
     (SlaveState.ASKING, SlaveEvent.BYTES): SlaveState.PROVING,
     (SlaveState.ASKING, SlaveEvent.MISPLACED): SlaveState.REFUSED,
     (SlaveState.ASKING, SlaveEvent.NOTHING_THERE): SlaveState.REFUSED,

@@ -10,7 +10,8 @@ every start finishes the cut, before anything else happens to the store:
    forgotten;
 4. recovery syncs the log, and brings queues, index and deleted topics down to its end; offsets in ``config/`` that
    point beyond their queues go down, too, and timers go to ``quarantine/``;
-5. the plan is removed.
+5. behind a controller, the file of epochs gets those of the bytes that are left;
+6. the plan is removed.
 
 While the plan lies there, a broker of RocketMQ does not start: the name is no number.
 """
@@ -24,6 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from rucola.errors import StoreDamagedError
+from rucola.formats.auto_switch import EpochEntry, first_disorder
 from rucola.formats.config_json import UNREADABLE_JSON
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -50,11 +52,13 @@ class CutPlan:
         cut_offset: physical offset of the new end of the log, the end of a record.
         kept_bytes_max: largest number of bytes that are kept in ``quarantine/``.
         is_kept: whether step 2 is done.
+        epochs: the epochs that the log has afterwards; None for those of now that begin before the cut.
     """
 
     cut_offset: int
     kept_bytes_max: int
     is_kept: bool = False
+    epochs: tuple[EpochEntry, ...] | None = None
 
     @classmethod
     def decode(cls, content: bytes, path: str) -> CutPlan:
@@ -65,7 +69,11 @@ class CutPlan:
         """
         try:
             plan = json.loads(content)
-            found = cls(int(plan["cut_offset"]), int(plan["kept_bytes_max"]), plan["is_kept"] is True)
+            epochs = plan.get("epochs")  # plans of older versions have none
+            entries = None if epochs is None else tuple(EpochEntry(int(epoch), int(start)) for epoch, start in epochs)
+            found = cls(int(plan["cut_offset"]), int(plan["kept_bytes_max"]), plan["is_kept"] is True, entries)
+            if entries is not None and first_disorder(entries) >= 0:
+                raise ValueError("epochs out of order")
             if min(found.cut_offset, found.kept_bytes_max) < 0:
                 raise ValueError("a number below 0")
             return found
@@ -131,7 +139,7 @@ class LogCut:
         event(logger, logging.WARNING, "log cut behind the last record that the master has", end_offset=cut)
 
     def finish(self, queues: ConsumeQueueStore) -> None:
-        """Does the rest of step 4, and step 5; nothing without a plan.
+        """Does the rest of step 4, and steps 5 and 6; nothing without a plan.
 
         Args:
             queues: the queues, which recovery has cut.
@@ -142,12 +150,18 @@ class LogCut:
         if self._plan is None:
             return
         # Imported only here, because hardly any start cuts a log.
+        from rucola.store.ha.epoch_store import EpochStore
+        from rucola.store.ha.epochs import EpochList
         from rucola.store.recovery.offset_cut import lower_offsets
 
         lower_offsets(self._files, f"{self._root}/config", queues)
         for name in _PROGRESS:
             if self._files.exists(path := f"{self._root}/{name}"):
                 self._quarantine.move(path, name.rpartition("/")[2], "the log was cut")
+        epochs = EpochStore(self._files, self._root)
+        epochs.load()
+        known = self._plan.epochs
+        epochs.write(epochs.epochs.cut(self._plan.cut_offset) if known is None else EpochList(known))
         self._files.remove(self._path)
         self._files.sync_directory(self._log.segments.path)
 

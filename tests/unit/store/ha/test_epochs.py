@@ -135,7 +135,7 @@ def _follow(slave: Replica, master: Replica, random: Random, everything: bool = 
 
 
 def store(path: Path) -> EpochStore:
-    found = EpochStore(Files(), str(path / "epochFileCheckpoint"))
+    found = EpochStore(Files(), str(path))
     found.load()
     return found
 
@@ -150,9 +150,17 @@ def test_the_file_and_its_backup(tmp_path: Path) -> None:
     again.write(epochs((1, 0), (2, 168_719)))
     assert (tmp_path / "epochFileCheckpoint").read_bytes() == b"2\n1704689202\n1-0\n2-168719\n"
     assert (tmp_path / "epochFileCheckpoint.bak").read_bytes() == b"1\n1725254278\n1-0\n"
-    (tmp_path / "epochFileCheckpoint").write_bytes(b"2\n1\n1-0\n2-5\n")
+    (tmp_path / "epochFileCheckpoint").write_bytes(b"2\n1\n1-0\n2-5\n")  # a wrong checksum
     assert store(tmp_path).epochs == epochs((1, 0))
     (tmp_path / "epochFileCheckpoint.bak").write_bytes(b"")
+    assert store(tmp_path).epochs == epochs()
+
+
+def test_epochs_that_were_cut_are_in_no_backup(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    for later in (epochs((1, 0)), epochs((1, 0), (2, 5)), epochs((1, 0), (3, 4))):
+        kept.write(later)
+    (tmp_path / "epochFileCheckpoint").unlink()
     assert store(tmp_path).epochs == epochs()
 
 

@@ -11,7 +11,7 @@ from rucola.store.ha.slave_state import FINAL, TRANSITIONS, SlaveEvent, SlaveSta
 
 
 def test_every_state_is_reached_and_every_event_used() -> None:
-    begins = {SlaveState.ASKING, SlaveState.COMPARING, SlaveState.SEARCHING}
+    begins = {SlaveState.HANDSHAKING, SlaveState.ASKING, SlaveState.COMPARING, SlaveState.SEARCHING}
     assert begins | set(TRANSITIONS.values()) == set(SlaveState)
     assert {event for _, event in TRANSITIONS} == set(SlaveEvent)
 
