@@ -16,7 +16,7 @@ from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from rucola.broker.ha.in_sync_set import InSyncSet
-from rucola.broker.ha.replicas_manager import ReplicasManager, Request
+from rucola.broker.ha.replicas_manager import ControllerRequest, ReplicasManager
 from rucola.broker.ha.roles import LogPosition, Mastership
 from rucola.errors import FormatError, RemotingError, RucolaError
 from rucola.protocol.bodies.controller import SyncStateSet
@@ -154,7 +154,7 @@ class ControllerSession:
                 self._manager.failed(request, str(error), now())
                 self._supervisor.failed("questions to controllers", error)
 
-    async def _ask_once(self, request: Request, now: Callable[[], float]) -> None:
+    async def _ask_once(self, request: ControllerRequest, now: Callable[[], float]) -> None:
         asked_s = now()
         try:
             answer = await self._questions.invoke(request.address, request.command(), TIMEOUT_MS)

@@ -48,7 +48,7 @@ class SyncRule(NamedTuple):
     slow_s: float = 15.0
 
 
-class Term(NamedTuple):
+class MasterTerm(NamedTuple):
     """The time in which a broker is the master.
 
     Attributes:
@@ -97,7 +97,7 @@ class InSyncSet:
         now_s: the time.
     """
 
-    def __init__(self, rule: SyncRule, term: Term, told: SyncStateSet, now_s: float) -> None:
+    def __init__(self, rule: SyncRule, term: MasterTerm, told: SyncStateSet, now_s: float) -> None:
         self.members, self.set_epoch = told.sync_state_set, told.sync_state_set_epoch
         self._rule, self._term = rule, term
         self._confirm_offset = term.confirm_offset
@@ -159,7 +159,7 @@ class InSyncSet:
             del self._slaves[broker_id]
 
     def sent(self, broker_id: int, connection: object, end_offset: int, now_s: float) -> None:
-        """Bytes of the log were handed to a slave's connection, or there were none to send.
+        """Bytes of the log were handed to a slave's connection.
 
         Args:
             end_offset: physical offset of the end of the own log.

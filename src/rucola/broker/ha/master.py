@@ -84,7 +84,7 @@ class SlaveWatcher(Protocol):
         ...
 
 
-class SlaveLink(Protocol):
+class ChannelLink(Protocol):
     """What the connection of a slave asks and tells: see ``MasterLink``."""
 
     acknowledged: int
@@ -270,7 +270,7 @@ class HaServer:
         self.slaves: set[HaChannel] = set()
         self.connections = 0
         self.fetch, self.watcher = fetch, watcher
-        self.new_link: Callable[[], SlaveLink] = lambda: MasterLink(log, TRANSFER_BYTES)
+        self.new_link: Callable[[], ChannelLink] = lambda: MasterLink(log, TRANSFER_BYTES)
         self._options, self._supervisor = options, supervisor
         self._log = AddressLog()
         self._server: asyncio.Server | TlsListener | None = None

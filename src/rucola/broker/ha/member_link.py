@@ -13,7 +13,7 @@ from rucola.store.ha.master_link import Transfer
 from rucola.store.ha.sent_log import SentLog
 
 
-class MasterTerm(NamedTuple):
+class MemberLinks(NamedTuple):
     """What the connections of one term share.
 
     Attributes:
@@ -36,7 +36,7 @@ class MemberLink(EpochMasterLink):
 
     __slots__ = ("_is_known", "_term")
 
-    def __init__(self, term: MasterTerm) -> None:
+    def __init__(self, term: MemberLinks) -> None:
         log, members = term.log, term.members
         super().__init__(log, term.epochs, lambda: members.visible(log.sendable_offset), TRANSFER_BYTES)
         self._term, self._is_known = term, False
@@ -59,24 +59,13 @@ class MemberLink(EpochMasterLink):
 
     def transfer(self) -> Transfer | None:
         """Returns the next frame; see ``EpochMasterLink``."""
-        transfer = super().transfer()
-        if transfer is not None and transfer.content:
-            self._sent()
+        transfer, hello, term = super().transfer(), self.hello, self._term
+        if transfer is not None and transfer.content and hello is not None:
+            term.members.sent(hello.broker_id, self, term.log.sendable_offset, term.now_s())
         return transfer
-
-    def heartbeat(self) -> bytes:
-        """Returns a transfer without bytes; see ``EpochMasterLink``."""
-        if self.next_offset >= self._term.log.sendable_offset:
-            self._sent()
-        return super().heartbeat()
 
     def end(self) -> None:
         """Notes that the connection has ended: the slave is not in sync any more."""
         self.reason = self.reason or "the connection has ended"
         if self.hello is not None:
             self._term.members.disconnected(self.hello.broker_id, self)
-
-    def _sent(self) -> None:
-        if self.hello is not None:
-            term = self._term
-            term.members.sent(self.hello.broker_id, self, term.log.sendable_offset, term.now_s())

@@ -89,7 +89,7 @@ class Identity(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class ControllerRequest:
     """What is sent to a controller.
 
     Attributes:
@@ -106,7 +106,7 @@ class Request:
         return RemotingCommand(self.code, ext_fields={} if self.header is None else self.header.to_ext_fields())
 
 
-class Member(NamedTuple):
+class ReplicaMember(NamedTuple):
     """The broker, as controllers know it.
 
     Attributes:
@@ -139,7 +139,7 @@ class ReplicasManager:
 
     def __init__(
         self,
-        member: Member,
+        member: ReplicaMember,
         identity: Identity,
         controllers: Sequence[str],
         wall_ms: Callable[[], int],
@@ -148,7 +148,7 @@ class ReplicasManager:
         self.trouble = self.leader = ""
         self._member, self._identity, self._controllers = member, identity, tuple(controllers)
         self._wall_ms, self._random = wall_ms, random
-        self._asked: Request | None = None
+        self._asked: ControllerRequest | None = None
         self._again_s = 0.0
         self._look_s = self._leader_s = 0.0
         """When the next questions for the master and for the leader are due."""
@@ -230,7 +230,7 @@ class ReplicasManager:
         if self._is_registered:
             self._take_role(Mastership.read(notice.ext_fields, SyncStateSet.decode(notice.body)))
 
-    def heartbeats(self, position: LogPosition) -> list[Request]:
+    def heartbeats(self, position: LogPosition) -> list[ControllerRequest]:
         """What is sent to all controllers, oneway; nothing before the broker is registered."""
         broker_id, member = self.broker_id, self._member
         if broker_id is None or not self._is_registered:
@@ -248,16 +248,16 @@ class ReplicasManager:
         )
         self._has_beaten = self._has_beaten or bool(self.leader)
         addresses = dict.fromkeys((*self._controllers, *filter(None, (self.leader,))))
-        return [Request(address, RequestCode.BROKER_HEARTBEAT, header) for address in addresses]
+        return [ControllerRequest(address, RequestCode.BROKER_HEARTBEAT, header) for address in addresses]
 
-    def due(self, now_s: float) -> Request | None:
+    def due(self, now_s: float) -> ControllerRequest | None:
         """The question to ask now; None if one is under way, or none is due."""
         if self._asked is not None or now_s < self._again_s:
             return None
         self._asked = self._question(now_s)
         return self._asked
 
-    def answered(self, request: Request, answer: RemotingCommand, now_s: float) -> None:
+    def answered(self, request: ControllerRequest, answer: RemotingCommand, now_s: float) -> None:
         """A controller has answered.
 
         Raises:
@@ -276,7 +276,7 @@ class ReplicasManager:
         except FormatError as error:
             self._lose_leader(f"{request.address}: {error}")
 
-    def failed(self, request: Request, reason: str, now_s: float) -> None:
+    def failed(self, request: ControllerRequest, reason: str, now_s: float) -> None:
         """A controller has not answered."""
         if request is self._asked:
             self._asked = None
@@ -285,10 +285,10 @@ class ReplicasManager:
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    def _question(self, now_s: float) -> Request | None:
+    def _question(self, now_s: float) -> ControllerRequest | None:
         if not self.leader or now_s >= self._leader_s:
             address = self.leader or self._controllers[self._turn % len(self._controllers)]
-            return Request(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+            return ControllerRequest(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
         if not self._is_registered:
             return self._registration()
         if self._lacks_master or (self._role is None and self._has_beaten):
@@ -297,9 +297,9 @@ class ReplicasManager:
             return None
         self._look_s = now_s + LOOK_S
         header = GetReplicaInfoRequestHeader(self._member.broker_name)
-        return Request(self.leader, RequestCode.CONTROLLER_GET_REPLICA_INFO, header)
+        return ControllerRequest(self.leader, RequestCode.CONTROLLER_GET_REPLICA_INFO, header)
 
-    def _registration(self) -> Request:
+    def _registration(self) -> ControllerRequest:
         """Asks for the next step on the way to a registration."""
         whose, broker_id = self._member[:2], self._identity.broker_id
         applied = self._identity.temporary
@@ -310,18 +310,18 @@ class ReplicasManager:
             registered = RegisterBrokerToControllerRequestHeader(
                 *whose, broker_id, self._member.address, self._wall_ms()
             )
-            return Request(self.leader, RequestCode.CONTROLLER_REGISTER_BROKER, registered)
+            return ControllerRequest(self.leader, RequestCode.CONTROLLER_REGISTER_BROKER, registered)
         if applied is None:
-            return Request(self.leader, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, BrokerSetHeader(*whose))
-        return Request(
+            return ControllerRequest(self.leader, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, BrokerSetHeader(*whose))
+        return ControllerRequest(
             self.leader, RequestCode.CONTROLLER_APPLY_BROKER_ID, ApplyBrokerIdRequestHeader(*whose, *applied)
         )
 
-    def _election(self) -> Request:
+    def _election(self) -> ControllerRequest:
         broker_id = self._identity.broker_id
         assert broker_id is not None
         header = ElectMasterRequestHeader(*self._member[:2], broker_id, invoke_time=self._wall_ms())
-        return Request(self.leader, RequestCode.CONTROLLER_ELECT_MASTER, header)
+        return ControllerRequest(self.leader, RequestCode.CONTROLLER_ELECT_MASTER, header)
 
     def _new_check_code(self) -> str:
         return f"{self._member.address};{self._wall_ms()}"

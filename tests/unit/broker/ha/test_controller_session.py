@@ -13,8 +13,8 @@ from tests.unit.controller.scene import Scene
 
 from rucola.broker.ha import controller_session
 from rucola.broker.ha.controller_session import ControllerSession, SessionOptions
-from rucola.broker.ha.in_sync_set import ALL, InSyncSet, SyncRule, Term
-from rucola.broker.ha.replicas_manager import Member, ReplicasManager
+from rucola.broker.ha.in_sync_set import ALL, InSyncSet, MasterTerm, SyncRule
+from rucola.broker.ha.replicas_manager import ReplicaMember, ReplicasManager
 from rucola.broker.ha.roles import LogPosition, Mastership
 from rucola.errors import DiskError
 from rucola.protocol.codes import RequestCode
@@ -62,7 +62,7 @@ class Broker:
         self.roles: list[Mastership] = []
         self.files = files or Files()
         addresses = [controller.address for controller in scene.controllers]
-        member = Member("c", "a", name, timeout_ms=3000)
+        member = ReplicaMember("c", "a", name, timeout_ms=3000)
         self.manager = ReplicasManager(member, self.files, addresses, lambda: 0, random.Random(name).random)
         self.supervisor = Supervisor()
         self.session = ControllerSession(self.manager, self, Client, SessionOptions("a"), lambda: 0, self.supervisor)
@@ -78,7 +78,7 @@ class Broker:
         self.epoch, self.in_sync = role.epoch, None
         self.roles.append(role)
         if role.master_id == self.manager.broker_id:
-            term = Term(role.master_id, role.epoch, self.end, self.end)
+            term = MasterTerm(role.master_id, role.epoch, self.end, self.end)
             self.in_sync = InSyncSet(SyncRule(ALL), term, role.in_sync, asyncio.get_running_loop().time())
 
     def follow(self, master: Broker) -> None:

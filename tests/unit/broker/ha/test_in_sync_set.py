@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from rucola.broker.ha.in_sync_set import ALL, InSyncSet, SyncRule, Term
+from rucola.broker.ha.in_sync_set import ALL, InSyncSet, MasterTerm, SyncRule
 from rucola.protocol.bodies.controller import SyncStateSet
 
 OLD, NEW, OTHER = "old connection", "new connection", "another slave"
 
 
 def set_of(*members: int, needed: int = ALL, confirmed: int = 0, start: int = 0) -> InSyncSet:
-    return InSyncSet(SyncRule(needed), Term(1, 1, start, confirmed), SyncStateSet(frozenset(members), 1), 0.0)
+    return InSyncSet(SyncRule(needed), MasterTerm(1, 1, start, confirmed), SyncStateSet(frozenset(members), 1), 0.0)
 
 
 def joined(*members: int, needed: int = ALL) -> InSyncSet:

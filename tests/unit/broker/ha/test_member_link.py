@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from tests.brokers import Cluster, run
 from tests.slaves import ha_server
 from tests.unit.broker.test_disk_trouble import until
 
-from rucola.broker.ha.in_sync_set import ALL, InSyncSet, SyncRule, Term
+from rucola.broker.ha.in_sync_set import ALL, InSyncSet, MasterTerm, SyncRule
 from rucola.broker.ha.master import HaServer
-from rucola.broker.ha.member_link import MasterTerm, MemberLink
+from rucola.broker.ha.member_link import MemberLink, MemberLinks
 from rucola.formats.auto_switch import (
     AUTO_SWITCH_ANSWER,
     AUTO_SWITCH_TRANSFER,
@@ -69,7 +70,9 @@ class Slave:
             return True
 
 
-def play(path: Path, *members: int, scene: Callable[[Cluster, HaServer, InSyncSet], Awaitable[None]]) -> int:
+def play(
+    path: Path, *members: int, scene: Callable[[Cluster, HaServer, InSyncSet], Awaitable[None]], needed: int = ALL
+) -> int:
     """Runs a scene; returns how many times the controller had to be asked."""
     asked = 0
 
@@ -81,8 +84,8 @@ def play(path: Path, *members: int, scene: Callable[[Cluster, HaServer, InSyncSe
         async with Cluster(path, ha_listen_port=0) as cluster:
             server, epochs = ha_server(cluster), EpochList((EpochEntry(1, 0),))
             told = SyncStateSet(frozenset(members), 1)
-            found = InSyncSet(SyncRule(ALL), Term(1, 1, 0, 0), told, server.loop.time())
-            term = MasterTerm(server.log, lambda: epochs, found, server.loop.time, joined)
+            found = InSyncSet(SyncRule(needed), MasterTerm(1, 1, 0, 0), told, server.loop.time())
+            term = MemberLinks(server.log, lambda: epochs, found, server.loop.time, joined)
             server.new_link = lambda: MemberLink(term)
             await cluster.send("T", b"first")
             try:
@@ -155,6 +158,22 @@ def test_report_on_an_old_connection_counts_no_more(tmp_path: Path) -> None:
     play(tmp_path, 1, 2, scene=scene)
 
 
+def test_slave_that_has_what_was_just_sent_has_caught_up(tmp_path: Path) -> None:
+    async def scene(cluster: Cluster, server: HaServer, found: InSyncSet) -> None:
+        end = cluster.broker.store.max_offset
+        slave = await Slave.connect(server, 2)
+        slave.report(0)
+        await slave.follow(end)
+        await cluster.send("T", b"more")
+        slave.report(end)
+        await until(lambda: next(iter(server.slaves)).link.acknowledged == end)
+        more = cluster.broker.store.max_offset
+        assert more > end
+        assert found.proposal(more, server.loop.time()) == SyncStateSet(frozenset((1, 2)), 1)
+
+    play(tmp_path, 1, scene=scene, needed=1)
+
+
 def test_learner_confirms_nothing(tmp_path: Path) -> None:
     async def scene(cluster: Cluster, server: HaServer, found: InSyncSet) -> None:
         end = cluster.broker.store.max_offset
@@ -169,22 +188,28 @@ def test_learner_confirms_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broker_id", "report"),
-    [(None, 0), (1, 0), (0, 0), (2, 1 << 40), (2, -1)],
+    ("broker_id", "report", "reason"),
+    [
+        (None, 0, "without a handshake"),
+        (1, 0, "an id of 1 or more, and not the master's"),
+        (0, 0, "an id of 1 or more"),
+        (2, 1 << 40, "it is another log"),
+        (2, -1, "asks for -1"),
+    ],
     ids=["no handshake", "id of the master", "no id", "ahead twice", "negative"],
 )
-def test_slave_that_cannot_be_one_is_closed(tmp_path: Path, broker_id: int | None, report: int) -> None:
+def test_slave_that_cannot_be_one_is_closed(
+    tmp_path: Path, broker_id: int | None, report: int, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(cluster: Cluster, server: HaServer, found: InSyncSet) -> None:
-        try:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
             slave = await Slave.connect(server, broker_id)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            assert broker_id in (0, 1)
-            return
-        slave.report(report)
-        if report > 0:
-            await slave.reader.readexactly(AUTO_SWITCH_TRANSFER.size)  # it is told where the log ends
             slave.report(report)
-        assert await slave.is_closed()
+            if report > 0:
+                await slave.reader.readexactly(AUTO_SWITCH_TRANSFER.size)  # it is told where the log ends
+                slave.report(report)
+            assert await slave.is_closed()
+        await until(lambda: reason in caplog.text)
         assert found.confirm(cluster.broker.store.max_offset) == 0
 
     play(tmp_path, 1, 2, scene=scene)

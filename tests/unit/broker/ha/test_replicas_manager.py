@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from rucola.broker.ha.replicas_manager import (
-    Member,
+    ControllerRequest,
+    ReplicaMember,
     ReplicasManager,
     ReplicasState,
-    Request,
     TemporaryIdentity,
 )
 from rucola.broker.ha.roles import LogPosition, Mastership
@@ -75,7 +75,7 @@ class Controller:
     leader: str = "c1"
     group: BrokerGroup | None = None
     alive: set[int] = field(default_factory=set)
-    heard: list[Request] = field(default_factory=list)
+    heard: list[ControllerRequest] = field(default_factory=list)
 
     def is_alive(self, group: BrokerGroup, broker_id: int) -> bool:
         return broker_id in self.alive
@@ -83,7 +83,7 @@ class Controller:
     def info(self, group: BrokerGroup, broker_id: int) -> BrokerLiveInfo | None:
         return BrokerLiveInfo() if broker_id in self.alive else None
 
-    def answer(self, request: Request) -> RemotingCommand:
+    def answer(self, request: ControllerRequest) -> RemotingCommand:
         self.heard.append(request)
         if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
             fields = {"controllerLeaderAddress": self.leader} if self.leader else {}
@@ -97,7 +97,7 @@ class Controller:
         body = b"" if decision.body is None else decision.body.encode()
         return RemotingCommand(decision.code, remark=decision.remark or "", ext_fields=fields, body=body)
 
-    def _decide(self, request: Request) -> Decision:
+    def _decide(self, request: ControllerRequest) -> Decision:
         header, group = request.header, self.group
         match request.code:
             case RequestCode.CONTROLLER_GET_NEXT_BROKER_ID:
@@ -139,10 +139,10 @@ class Broker:
         self.controller, self.now_s = controller, 0.0
         self.files = files or Files()
         randomly = random.Random(seed).random
-        member = Member("c", "b", name)
+        member = ReplicaMember("c", "b", name)
         self.manager = ReplicasManager(member, self.files, CONTROLLERS, lambda: int(self.now_s * 1000), randomly)
 
-    def ask(self) -> Request | None:
+    def ask(self) -> ControllerRequest | None:
         """Asks one question, and has it answered."""
         request = self.manager.due(self.now_s)
         if request is not None:
@@ -457,7 +457,7 @@ class Group:
         self.controller = Controller()
         self.files = [Files() for _ in range(3)]
         self.brokers = [self.started(one) for one in range(3)]
-        self.late: list[tuple[Broker, Request, RemotingCommand]] = []
+        self.late: list[tuple[Broker, ControllerRequest, RemotingCommand]] = []
         self.notices: list[RemotingCommand] = []
         self.masters: dict[int, str] = {}
         self.now_s = 0.0
@@ -517,7 +517,7 @@ class Group:
             return
         self.answer(broker, request, answer)
 
-    def answer(self, broker: Broker, request: Request, answer: RemotingCommand) -> None:
+    def answer(self, broker: Broker, request: ControllerRequest, answer: RemotingCommand) -> None:
         try:
             broker.manager.answered(request, answer, broker.now_s)
         except DiskError:

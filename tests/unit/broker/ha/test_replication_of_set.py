@@ -9,7 +9,7 @@ import pytest
 from tests.unit.broker.test_flush_waiters import Channel, Timers
 
 from rucola.broker.ha.acting_config import IN_SYNC_BYTES
-from rucola.broker.ha.in_sync_set import ALL, InSyncSet, SyncRule, Term
+from rucola.broker.ha.in_sync_set import ALL, InSyncSet, MasterTerm, SyncRule
 from rucola.broker.ha.master import HaServer
 from rucola.broker.ha.replication import ReplicaRule, Replication
 from rucola.protocol.bodies.controller import SyncStateSet
@@ -29,7 +29,7 @@ class Master:
         self.copies = Replication(rule, self.clock.monotonic, 3000, self.timers.call_later)
         self.log = SimpleNamespace(sendable_offset=0)
         self.copies.server = cast(HaServer, SimpleNamespace(slaves=(), log=self.log))
-        term = Term(1, 1, 0, 0)
+        term = MasterTerm(1, 1, 0, 0)
         self.members = InSyncSet(SyncRule(needed), term, SyncStateSet(frozenset(members), 1), 0.0)
         for one in members:
             if one > 1:
@@ -134,7 +134,7 @@ def test_next_term_begins_without_what_was_confirmed_before() -> None:
     master.send(10)
     master.copies.retire()
     told = SyncStateSet(frozenset((1, 2)), 4)
-    master.members = InSyncSet(SyncRule(ALL), Term(1, 3, 5, 5), told, 0.0)
+    master.members = InSyncSet(SyncRule(ALL), MasterTerm(1, 3, 5, 5), told, 0.0)
     master.members.connected(2, LINK, False)
     master.told()
     master.copies.lead(master.members)
@@ -147,7 +147,7 @@ def test_next_term_begins_without_what_was_confirmed_before() -> None:
 def test_master_that_is_elected_again_answers_who_waits() -> None:
     master = Master(1, 2)
     master.send(10)
-    master.copies.lead(InSyncSet(SyncRule(ALL), Term(1, 2, 10, 0), SyncStateSet(frozenset((1,)), 2), 0.0))
+    master.copies.lead(InSyncSet(SyncRule(ALL), MasterTerm(1, 2, 10, 0), SyncStateSet(frozenset((1,)), 2), 0.0))
     assert master.told() == [(10, 0)]
 
 
