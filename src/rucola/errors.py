@@ -104,6 +104,25 @@ class CopyRefusedError(StoreError):
         return f"{self.path}, physical offset {self.physical_offset}: {self.problem}; {self.advice}"
 
 
+class StaleEpochError(StoreError):
+    """A store was asked to take a role in an epoch that is over. A retry does not help.
+
+    Args:
+        epoch: number of the epoch.
+        last_epoch: number of the newest epoch in which the log was written.
+    """
+
+    def __init__(self, epoch: int, last_epoch: int) -> None:
+        super().__init__(epoch, last_epoch)
+        self.epoch = epoch
+        self.last_epoch = last_epoch
+
+    def __str__(self) -> str:
+        return (
+            f"epoch {self.epoch} is over: the log was written in epoch {self.last_epoch}, and no smaller one is allowed"
+        )
+
+
 class DiskError(StoreError):
     """The operating system refused a file operation (disk full, input/output error)."""
 

@@ -11,7 +11,7 @@ from rucola.controller.config import REMOTE_KEYS, ControllerConfig
 from rucola.controller.etcd import Etcd, Gateway
 from rucola.controller.group import BrokerGroup
 from rucola.controller.group_store import GroupStore
-from rucola.controller.heartbeat import BrokerHeartbeatManager, BrokerIdentity
+from rucola.controller.heartbeat import BrokerHeartbeatManager, BrokerKey
 from rucola.controller.http_gateway import EtcdUser, HttpGateway, endpoints_of
 from rucola.controller.leadership import TTL_S, TURN_S, ControllerPeer, Leadership, Term
 from rucola.controller.processor import READING, ControllerProcessor
@@ -157,7 +157,7 @@ class Controller(GuardedHandler):
             if is_dead and any(self.brokers.info(group, one) is not None for one in group.members):
                 self._elect_soon(group.broker_name)
 
-    def _died(self, identity: BrokerIdentity, reason: str) -> None:
+    def _died(self, identity: BrokerKey, reason: str) -> None:
         event(
             logger,
             logging.WARNING,

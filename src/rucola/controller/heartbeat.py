@@ -26,7 +26,7 @@ TIME``)."""
 TIMEOUT_MS_MAX = 600_000
 
 
-class BrokerIdentity(NamedTuple):
+class BrokerKey(NamedTuple):
     """A broker with its id."""
 
     cluster_name: str
@@ -52,8 +52,8 @@ class BrokerHeartbeatManager:
 
     def __init__(self, monotonic: Callable[[], float], brokers_max: int) -> None:
         self._monotonic, self._brokers_max = monotonic, brokers_max
-        self._table: dict[BrokerIdentity, _Life] = {}
-        self._of_channel: dict[Any, set[BrokerIdentity]] = {}
+        self._table: dict[BrokerKey, _Life] = {}
+        self._of_channel: dict[Any, set[BrokerKey]] = {}
         self._leading_since_s = math.inf
 
     def begin_to_lead(self) -> None:
@@ -72,7 +72,7 @@ class BrokerHeartbeatManager:
         if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
             remark = f"heartbeatTimeoutMills is {timeout_ms}; from 1 to {TIMEOUT_MS_MAX} are allowed"
             raise BrokerError(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
-        identity = BrokerIdentity(asked.cluster_name, asked.broker_name, asked.broker_id)
+        identity = BrokerKey(asked.cluster_name, asked.broker_name, asked.broker_id)
         before = self._table.get(identity)
         if before is None and len(self._table) >= self._brokers_max:
             remark = f"{self._brokers_max} brokers send heartbeats already (brokersMax)"
@@ -93,14 +93,14 @@ class BrokerHeartbeatManager:
         self._table[identity] = _Life(self._monotonic(), timeout_ms, channel, info)
         self._of_channel.setdefault(channel, set()).add(identity)
 
-    def channel_closed(self, channel: Any) -> list[BrokerIdentity]:
+    def channel_closed(self, channel: Any) -> list[BrokerKey]:
         """Removes the brokers whose last heartbeat came over ``channel``; returns them."""
         gone = sorted(self._of_channel.pop(channel, ()))
         for identity in gone:
             del self._table[identity]
         return gone
 
-    def scan(self) -> list[BrokerIdentity]:
+    def scan(self) -> list[BrokerKey]:
         """Removes the brokers that have been silent for too long; returns them."""
         now = self._monotonic()
         silent = [each for each, life in self._table.items() if now > life.last_s + life.timeout_ms / 1000]
@@ -110,13 +110,13 @@ class BrokerHeartbeatManager:
 
     def is_alive(self, group: BrokerGroup, broker_id: int) -> bool:
         """See ``Liveness``."""
-        life = self._table.get(BrokerIdentity(group.cluster_name, group.broker_name, broker_id))
+        life = self._table.get(BrokerKey(group.cluster_name, group.broker_name, broker_id))
         last_s, timeout_ms = (-math.inf, TIMEOUT_MS) if life is None else (life.last_s, life.timeout_ms)
         return self._monotonic() <= max(last_s, self._leading_since_s) + timeout_ms / 1000
 
     def info(self, group: BrokerGroup, broker_id: int) -> BrokerLiveInfo | None:
         """See ``Liveness``."""
-        life = self._table.get(BrokerIdentity(group.cluster_name, group.broker_name, broker_id))
+        life = self._table.get(BrokerKey(group.cluster_name, group.broker_name, broker_id))
         is_heard = life is not None and self._monotonic() <= life.last_s + life.timeout_ms / 1000
         return life.info if life is not None and is_heard else None
 
@@ -130,7 +130,7 @@ class BrokerHeartbeatManager:
                 found[key] = found.get(key, 0) + 1
         return found
 
-    def _leave_channel(self, identity: BrokerIdentity, channel: Any) -> None:
+    def _leave_channel(self, identity: BrokerKey, channel: Any) -> None:
         of_channel = self._of_channel[channel]
         of_channel.discard(identity)
         if not of_channel:

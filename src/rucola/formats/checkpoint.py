@@ -19,7 +19,12 @@ CHECKPOINT: Final = Layout(
     Field("logics_msg_timestamp_ms", "q", "Store time up to which the consume queues are synced."),
     Field("index_msg_timestamp_ms", "q", "End time of the last index file that is full and synced."),
     Field("master_flushed_offset", "q", "On a slave: offset up to which the master had synced its log."),
-    Field("confirm_physical_offset", "q", "Confirm offset. Rucola writes the offset up to which the log is synced."),
+    Field(
+        "confirm_physical_offset",
+        "q",
+        "Confirm offset. Rucola writes the offset up to which the log is synced; behind a controller, the confirm "
+        "offset if it is smaller.",
+    ),
 )
 NEWER_BYTES: Final = 8
 """After the fields, RocketMQ 5.5.0 keeps the physical offset up to which its queues are synced; 0 if it is unknown."""

@@ -208,9 +208,12 @@ class StoreKeeper:
         logics_ms = self._synced.store_timestamp_ms
         if self._index is not None and not watermark.clean:
             logics_ms = min(logics_ms, index_ms)
+        confirmed = self._marks.confirm_offset
         return StoreCheckpoint(
             physic_msg_timestamp_ms=self._flush.flushed_timestamp_ms,
             logics_msg_timestamp_ms=logics_ms,
             index_msg_timestamp_ms=index_ms,
-            confirm_physical_offset=watermark.flushed_offset,
+            confirm_physical_offset=(
+                watermark.flushed_offset if confirmed is None else min(watermark.flushed_offset, confirmed())
+            ),
         )

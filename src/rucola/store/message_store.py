@@ -104,6 +104,7 @@ class MessageStore:
         self.mended = 0
         self._files = files
         self._last_record = -1
+        self._bound: Callable[[], int] | None = None
         self._lock: DirectoryLock | None = None
         self._condition = condition = StoreCondition()
         self._log = log = CommitLog(files, clock, config, root, condition.segment_made)
@@ -215,6 +216,12 @@ class MessageStore:
         sendable = (lambda: log.max_offset) if unsynced else (lambda: self.confirm_offset)
         return SentLog(log, sendable, self.config.mapped_file_size_commit_log, lambda: log.store_timestamp_ms)
 
+    def bound_by(self, confirm_offset: Callable[[], int]) -> None:
+        """From now on, messages become readable only below ``confirm_offset()``, which ``checkpoint`` keeps. What was
+        readable before stays so. Called on all threads.
+        """
+        self._bound = self._marks.confirm_offset = confirm_offset
+
     def start(self) -> None:
         """Starts to accept appends. The abort file is synced before that.
 
@@ -244,6 +251,7 @@ class MessageStore:
                 self._flush.stop()
                 if not self._log.sound:
                     self._flush.fail()
+                self._bound = None  # queues that end with the log need no recovery
                 self._catch_up()
                 if self._keeper.stop():
                     self._marks.remove_abort_file()
@@ -654,12 +662,18 @@ class MessageStore:
     @property
     def confirm_offset(self) -> int:
         """Physical offset up to which messages may be read."""
-        return self._flush.flushed_offset if self.config.sync_flush else self._log.max_offset
+        own = self._flush.flushed_offset if self.config.sync_flush else self._log.max_offset
+        return own if self._bound is None else min(own, self._bound())
+
+    @property
+    def stored_confirm_offset(self) -> int:
+        """Confirm offset that the last run has left in ``checkpoint``; 0 if there was none."""
+        return self._marks.read_checkpoint().confirm_physical_offset
 
     @property
     def dispatch_behind_bytes(self) -> int:
         """Number of bytes of the log that may be read but are not dispatched yet."""
-        return self.confirm_offset - self._dispatcher.position
+        return max(self.confirm_offset - self._dispatcher.position, 0)
 
     @property
     def undispatched_since_ms(self) -> int | None:

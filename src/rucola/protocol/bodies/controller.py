@@ -59,7 +59,7 @@ class BrokerReplicasInfo(Body):
 
 
 @late_dataclass
-class EpochEntry(Body):
+class EpochRange(Body):
     """A stretch of a log: physical offsets from ``start_offset`` on were written in this epoch. The last entry of a
     broker ends at 2**63 - 1.
     """
@@ -78,5 +78,5 @@ class EpochEntryCache(Body):
     cluster_name: str
     broker_name: str
     broker_id: int
-    epoch_list: list[EpochEntry] = field(default_factory=list)
+    epoch_list: list[EpochRange] = field(default_factory=list)
     max_offset: int = 0

@@ -11,6 +11,8 @@ checkpoint         store times up to which data is synced, for RocketMQ (``forma
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.runtime.files import Files
 from rucola.runtime.machine import process_id
@@ -23,6 +25,7 @@ class StoreMarks:
     Attributes:
         watermark: the file ``rucola-watermark``.
         writers: the writer marks of this run, for the watermark.
+        confirm_offset: behind a controller, returns the confirm offset for the checkpoint; otherwise None.
 
     Args:
         root: the store's directory.
@@ -31,6 +34,7 @@ class StoreMarks:
     def __init__(self, files: Files, root: str) -> None:
         self.watermark = WatermarkFile(files, root)
         self.writers: tuple[WriterMark, ...] = ()
+        self.confirm_offset: Callable[[], int] | None = None
         self._files = files
         self._root = root
         self._abort_path = f"{root}/abort"

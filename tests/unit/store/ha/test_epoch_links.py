@@ -154,8 +154,8 @@ def test_our_slave_takes_what_an_official_slave_took(tmp_path: Path) -> None:
     assert link.confirm_offset == 172_902
     # The end that the old master had, in its own epoch.
     more = bytes(content[172_902:173_288])
-    slave.feed(encode_transfer(EpochTransfer(len(more), 172_902, 1, 0, 0)) + more)
-    assert slave.log.end_offset == 173_288
+    slave.feed(encode_transfer(EpochTransfer(len(more), 172_902, 1, 0, 1 << 40)) + more)
+    assert slave.log.end_offset == link.confirm_offset == 173_288
     follow = recorded("failover", "accepted")
     frames = [frame for event, frame in follow if event.get("way") == "m2s"]
     link = slave.connect(Hello(1))
@@ -227,6 +227,16 @@ def test_a_slave_that_is_ahead_is_told_where_the_log_ends() -> None:
     assert link.reason == ""
 
 
+def test_a_second_handshake_changes_nothing_but_who_is_asked() -> None:
+    link = EpochMasterLink(ScriptedLog(0, 500), lambda: epochs((1, 0)), lambda: 0, 300)
+    link.receive(encode_hello(Hello(2)) + encode_epoch_report(100))
+    sent = [link.transfer(), link.transfer()]
+    assert sent[1] is not None and decode_transfer(sent[1].header)[:2] == (300, 100)
+    link.receive(encode_hello(Hello(2)))
+    sent = [link.transfer(), link.transfer()]
+    assert sent[1] is not None and decode_transfer(sent[1].header)[:2] == (100, 400)
+
+
 def test_what_the_epochs_do_not_know_is_not_sent() -> None:
     link = EpochMasterLink(ScriptedLog(0, 500), lambda: epochs((3, 100)), lambda: 0, BATCH)
     link.receive(encode_hello(Hello(2)) + encode_epoch_report(99))
@@ -255,6 +265,44 @@ def test_masters_that_are_none(tmp_path: Path, frame: bytes) -> None:
     assert link.state is SlaveState.ENDED and link.reason
     assert slave.log.is_empty and not slave.kept.epochs.entries
     slave.store.shutdown()
+
+
+def followed(tmp_path: Path, name: str, first: int, count: int = 20) -> Replica:
+    """A store with messages of its own epoch 1."""
+    replica = Replica(tmp_path / name)
+    replica.lead(1, count, first)
+    return replica
+
+
+def test_epochs_that_part_inside_a_record_are_refused(tmp_path: Path) -> None:
+    slave = followed(tmp_path, "slave", 0)
+    end = slave.log.end_offset
+    link = slave.connect()
+    slave.feed(encode_answer(end, [EpochEntry(1, 0), EpochEntry(2, end - 7)]))
+    assert link.state is SlaveState.REFUSED and "no record begins there" in str(link.refusal)
+    assert (link.cut_offset, slave.kept.epochs) == (-1, epochs((1, 0)))
+    slave.store.shutdown()
+
+
+def test_a_log_without_epochs_is_compared_before_it_gets_some(tmp_path: Path) -> None:
+    master, same, other = followed(tmp_path, "m", 0), followed(tmp_path, "s", 0), followed(tmp_path, "o", 500, 5)
+    for slave, state in ((same, SlaveState.COPYING), (other, SlaveState.REFUSED)):
+        slave.kept.write(epochs())
+        assert slave.follow(master).state is state
+        assert slave.kept.epochs == epochs()
+    master.lead(2, 3, 900)
+    assert same.follow(master).state is SlaveState.COPYING
+    assert same.log.end_offset == master.log.end_offset
+    for replica in (master, same, other):
+        replica.store.shutdown()
+
+
+def test_what_is_written_leaves_before_it_is_confirmed(tmp_path: Path) -> None:
+    master = followed(tmp_path, "master", 0)
+    master.store.bound_by(lambda: 0)
+    assert master.store.sent_log().sendable_offset == 0
+    assert master.store.sent_log(unsynced=True).sendable_offset == master.log.end_offset
+    master.store.shutdown()
 
 
 # -- ours against ours -------------------------------------------------------------------------------------------------
