@@ -17,7 +17,7 @@ from rucola.broker.lite.attributes import is_parent
 from rucola.common.columns import ROW_WIDTH, new_table
 from rucola.common.kernel_columns import FRAME_BODY_LEN, FRAME_PROPERTIES_LEN
 from rucola.common.key_builder import LITE_PREFIX, is_dlq_topic, is_retry_topic
-from rucola.common.lite_topics import check_lite_topic, lite_queue_topic
+from rucola.common.lite_topics import LITE_TOPIC_CHARACTERS_MAX, check_lite_topic, lite_queue_topic
 from rucola.common.message_const import (
     DELAYING,
     INNER_MULTI_DISPATCH,
@@ -41,8 +41,8 @@ _NO_LITE_TOPICS = "this broker has no lite topics; it needs enableLmq=true and e
 QUOTA_EXCEEDED = "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]lmq consume queue num exceeded."
 """RocketMQ's text."""
 _BETWEEN = f"\x02{INNER_MULTI_QUEUE_OFFSET}\x01".encode()
-_ROW_ADDED_BYTES = len(_BETWEEN) + 64 + 32
-"""Most bytes that a row becomes longer, without the parent's part."""
+_ROW_ADDED_BYTES = len(_BETWEEN) + LITE_TOPIC_CHARACTERS_MAX + 32
+"""Most bytes that a row becomes longer, without what precedes the lite topic; the offset and two ends take up to 21."""
 _ROWS_MAX = 512
 """Rows that are prepared together; each takes 2 µs."""
 _PAIRS_MAX = 32
@@ -93,9 +93,7 @@ class LiteSends:
             return None
         source, _, table, first, last = run
         places, (head, prefix) = self._places, _heads_of(topic)
-        count = find_plain_lite(
-            source, table, first, last, no_wait, len(head) + len(_BETWEEN), places, self._pairs
-        )  # fmt: skip
+        count = find_plain_lite(source, table, first, last, no_wait, len(head) + len(_BETWEEN), places, self._pairs)
         names = [prefix + source[places[i] : places[i] + places[i + 1]] for i in range(0, 2 * count, 2)]
         queue_offsets = topics.next_offsets(names)
         count = self._allowed(queue_offsets)
