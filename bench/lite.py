@@ -87,6 +87,7 @@ def measure_ours(context: Context, names: int) -> Iterator[Figure]:
         (f"subscribing {facts['subscriptions']:,.0f} times: broker CPU per subscription", "subscribe_us"),
         (f"{RATE:,}/s to any, {facts['any_delivered']:.0%} delivered: broker CPU per message", "any_us"),
         (f"{RATE:,}/s to subscribed ones: broker CPU per message", "subscribed_us"),
+        (f"{RATE:,}/s to subscribed ones: CPU of producer and consumers per message", "subscribed_load_us"),
     ):
         yield Figure(group, what, "µs", facts[key])
     yield Figure(group, f"{RATE:,}/s to subscribed ones: p50", "ms", facts["subscribed_p50_ms"])
@@ -203,6 +204,7 @@ def _served(context: Context, servers: Servers, names: int) -> Facts:
 def _echo_facts(key: str, done: Round) -> Facts:
     return {
         f"{key}_us": done.server_us,
+        f"{key}_load_us": done.load_us,
         f"{key}_p50_ms": done.extra["p50_us"] / 1000,
         f"{key}_p99_ms": done.extra["p99_us"] / 1000,
         f"{key}_delivered": done.extra["delivered"] / done.messages,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any, cast
 
-from tests.lite_ledger import LiteLedger, lite_config, lite_message
+from tests.lite_ledger import NAMES, LiteLedger, lite_config, lite_message
 
 from rucola.broker.config import BrokerConfig
 from rucola.broker.lite.attributes import EXPIRATION
@@ -17,6 +17,7 @@ from rucola.broker.lite.life import LiteLife
 from rucola.broker.lite.offsets import LiteOffsets
 from rucola.common.topic_config import TopicConfig
 from rucola.formats.light_queue import lite_topic
+from rucola.remoting.fairness.steps import at_once
 from rucola.runtime.supervision import Supervisor
 from rucola.runtime.table_writer import TableWriter
 from rucola.store.lite.lite_topics import LiteTopics
@@ -51,6 +52,15 @@ class OffsetLedger:
     def newest(self) -> dict[bytes, int]:
         """Returns for each name how many values there are."""
         return {name: len(values) for name, values in self.possible.items()}
+
+    def begin_with(self, found: dict[bytes, int]) -> None:
+        """A process begins with these: what the one before had not written is lost, and no later write makes it up."""
+        for name, values in self.possible.items():
+            offset = found.get(name)
+            if offset in values:
+                del values[len(values) - values[::-1].index(offset) :]
+            else:
+                values[1:] = [offset]  # lowered, because its queue has lost its end
 
     def copy(self) -> OffsetLedger:
         other = OffsetLedger()
@@ -109,6 +119,7 @@ class LiteLives:
         self.ends = LiteLife(
             CONFIG, store, self.topics, cast(Any, Parents()), self.offsets, lambda _: None, clock.monotonic
         )
+        self.kept.begin_with(self.found())
         self._watch()
         self._plant(self)
         self.running = True
@@ -207,6 +218,13 @@ class LiteLives:
             finally:
                 asyncio._set_running_loop(None)
             self._write()
+
+    def delete_parent(self, parent: bytes) -> None:
+        """Deletes a parent, as a request does; some of its messages are in no queue so far."""
+        for name in (name for name in NAMES if name.startswith(parent + b"$")):
+            self.ledger.asked.setdefault(name, set()).add(self.topics.next_offset(lite_topic(name)))
+        self.life.store.delete_topic(parent)
+        at_once(self.ends.remove_parent(parent))
 
     def stop(self) -> None:
         """Stops cleanly."""

@@ -692,6 +692,9 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     for key in not_ours:
         if key not in REFERENCE_KEYS:
             problems.add(ConfigError(key, values[key], "only keys of this broker or of RocketMQ's broker.conf"))
+    if values.get("enableControllerMode", "").strip() == "true":
+        # Without an effect, each broker of a group would be a master.
+        problems.add(ConfigError("enableControllerMode", "true", "false: only RocketMQ's brokers have controller mode"))
     if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
         # With access control, topics and groups are not created automatically unless the options demand it.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}

@@ -75,7 +75,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-PHASE = ("us", "p50_ms", "p99_ms", "delivered")
+PHASE = ("us", "load_us", "p50_ms", "p99_ms", "delivered")
 
 
 def test_figures_have_the_budgets_of_a_million(lives: list[int]) -> None:
@@ -97,7 +97,7 @@ def test_the_official_broker_is_compared_at_the_same_size(lives: list[int]) -> N
 
 
 def test_a_round_s_facts_are_milliseconds_and_shares() -> None:
-    done = Round(200, 1.0, 0.0, 0.02, {"p50_us": 500.0, "p99_us": 2_000.0, "delivered": 50})
+    done = Round(200, 1.0, 0.01, 0.02, {"p50_us": 500.0, "p99_us": 2_000.0, "delivered": 50})
     facts = lite._echo_facts("any", done)
-    assert facts == {"any_us": 100.0, "any_p50_ms": 0.5, "any_p99_ms": 2.0, "any_delivered": 0.25}
+    assert facts == {"any_us": 100.0, "any_load_us": 50.0, "any_p50_ms": 0.5, "any_p99_ms": 2.0, "any_delivered": 0.25}
     assert EACH * lite.CLIENTS == 100_000

@@ -147,3 +147,10 @@ def test_brokers_may_be_named_by_room():
     assert options_of("brokerName=room1@broker-a")[0].broker_name == "room1@broker-a"
     with pytest.raises(ConfigError, match="brokerClusterName"):
         options_of("brokerClusterName=a@b")
+
+
+def test_controller_mode_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        broker_options({"enableControllerMode": "true", "controllerAddr": "127.0.0.1:9878"})
+    assert (caught.value.key, caught.value.value) == ("enableControllerMode", "true")
+    broker_options({"enableControllerMode": "false"})

@@ -123,6 +123,10 @@ TOPICS = st.sampled_from(
 
 
 @pytest.mark.parametrize("form", FORMS)
+@example([b"INNER_MULTI_DISPATCH\x01%LMQ%$Parent$s1,x", b"INNER_MULTI_QUEUE_OFFSET\x017"], False, b"", TOPIC)
+@example([b"INNER_MULTI_QUEUE_OFFSET\x018"], True, b"", TOPIC)
+@example([b"INNER_MULTI_DISPATCH\x01%LMQ%$Parent$s2"], True, b"", TOPIC)
+@example([], True, b"", b"Paren\xc3\xbc")
 @given(pairs=st.lists(PAIRS, max_size=4), own=st.booleans(), end=st.sampled_from([b"", b"\x02"]), topic=TOPICS)
 def test_a_lite_topic_that_is_alone_is_the_only_entry(
     form: str, pairs: list[bytes], own: bool, end: bytes, topic: bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.kernels import FORMS, kernel
 
@@ -64,6 +64,12 @@ def is_plain(text: bytes) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@example([UNIQ, NAMED, b"__SHARDINGKEY\x01k"], b"", 0)
+@example([UNIQ, NAMED, b"__STARTDELIVERTIME\x011"], b"", 0)
+@example([UNIQ, NAMED, b"name\x01\xc3\xbc"], b"", 0)
+@example([UNIQ, NAMED, b"TAGS\x01a", b"TAGS\x01b"], b"", 0)
+@example([UNIQ, NAMED, b"TAGS\x01a", b"a\x01b\x01c", b"_own\x01value"], b"", 0)
+@example([UNIQ, NAMED, b"__SHARDINGKEX\x01k"], b"\x02", (1 << 63) - 1)
 @given(pairs=st.lists(PAIRS, max_size=6), end=st.sampled_from([b"", b"\x02"]), offset=st.integers(0, (1 << 63) - 1))
 def test_a_row_is_written_as_the_broker_would_encode_it(form: str, pairs: list[bytes], end: bytes, offset: int) -> None:
     text = b"\x02".join(pairs) + end

@@ -23,8 +23,9 @@ from rucola.remoting.peer_log import AddressLog
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
-from rucola.store.ha.master_link import MasterLink
+from rucola.store.ha.master_link import MasterLink, Transfer
 from rucola.store.ha.sent_log import SentLog
+from rucola.store.log.cold_read import ColdRead
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,41 @@ class SlaveWatcher(Protocol):
         ...
 
 
+class ChannelLink(Protocol):
+    """What the connection of a slave asks and tells: see ``MasterLink``."""
+
+    acknowledged: int
+    next_offset: int
+    start: int
+    reason: str
+    cold: ColdRead | None
+
+    @property
+    def confirmed(self) -> int:
+        """Physical offset up to which senders may be told that the slave has the log."""
+        ...
+
+    def receive(self, data: bytes | memoryview) -> bool:
+        """Takes bytes from the slave; returns whether it acknowledges more than before."""
+        ...
+
+    def transfer(self) -> Transfer | None:
+        """Returns the next transfer, if there is one."""
+        ...
+
+    def fetched(self) -> None:
+        """Notes that ``cold`` was fetched."""
+        ...
+
+    def heartbeat(self) -> bytes:
+        """Returns a transfer without bytes."""
+        ...
+
+    def end(self) -> None:
+        """Notes that the connection has ended."""
+        ...
+
+
 class HaChannel(asyncio.BufferedProtocol):
     """The connection of one slave.
 
@@ -94,7 +130,7 @@ class HaChannel(asyncio.BufferedProtocol):
 
     def __init__(self, server: HaServer) -> None:
         self.address = ""
-        self.link = MasterLink(server.log, TRANSFER_BYTES)
+        self.link = server.new_link()
         self.rate_bytes = self._sent_bytes = 0
         self._server = server
         self._reports = bytearray(_REPORTS_BYTES)
@@ -210,6 +246,7 @@ class HaServer:
         slaves: the connected slaves.
         connections: number of connections of slaves since the start.
         watcher: as given.
+        new_link: returns the object that decides for a new connection; that of a master without a controller at first.
 
     Args:
         log: as given.
@@ -233,6 +270,7 @@ class HaServer:
         self.slaves: set[HaChannel] = set()
         self.connections = 0
         self.fetch, self.watcher = fetch, watcher
+        self.new_link: Callable[[], ChannelLink] = lambda: MasterLink(log, TRANSFER_BYTES)
         self._options, self._supervisor = options, supervisor
         self._log = AddressLog()
         self._server: asyncio.Server | TlsListener | None = None
@@ -329,6 +367,7 @@ class HaServer:
         """Notes that a slave is gone; does nothing if that is known."""
         if slave in self.slaves:
             self.slaves.remove(slave)
+            slave.link.end()
             event(logger, logging.INFO, "slave gone", peer=slave.address, acknowledged=slave.link.acknowledged)
             self.watcher.changed()
 

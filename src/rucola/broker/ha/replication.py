@@ -4,6 +4,9 @@ Without SYNC_MASTER, nobody waits. With it, a response waits until ``inSyncRepli
 included. If there are not enough slaves, or they lack too much, it does not wait: the message is stored here, and the
 sender is told so at once. With fewer than ``minInSyncReplicas``, sends are refused. Event loop only.
 
+Behind a controller, the brokers of the in-sync set count (``in_sync_set``), while this broker is the master: between
+``lead`` and ``retire``. Whoever still waits when it ceases to be is told that the message may be lost, and sends again.
+
 Source: RocketMQ 5.3.3, ``GroupTransferService``, whose senders wait 3 s for slaves that do not exist.
 """
 
@@ -15,6 +18,7 @@ from typing import NamedTuple
 
 from rucola.broker.flush_waiters import Answers, FlushWaiters
 from rucola.broker.ha.in_sync import InSyncReplicas
+from rucola.broker.ha.in_sync_set import ALL, InSyncSet
 from rucola.broker.ha.master import HaServer
 from rucola.broker.processor.send_response import not_confirmed
 from rucola.protocol.bodies.ha import HAConnectionRuntimeInfo, HARuntimeInfo
@@ -29,16 +33,19 @@ class ReplicaRule(NamedTuple):
     """How many brokers must have a message. All numbers include this broker.
 
     Attributes:
-        needed: number of brokers that must have it before its sender is told that it is stored; 1 if nobody waits.
+        needed: number of brokers that must have it before its sender is told that it is stored; 1 if nobody waits,
+            ``ALL`` if all of the in-sync set must.
         least: number of brokers that must be in sync before it is stored; 1 if none need be.
         gap_bytes: a slave that lacks more is not in sync.
         adapts: whether a message waits for fewer brokers while fewer are in sync, but not for fewer than ``least``.
+        is_controlled: whether a controller keeps the in-sync set.
     """
 
     needed: int
     least: int
     gap_bytes: int
     adapts: bool = False
+    is_controlled: bool = False
 
 
 class Replication:
@@ -68,13 +75,14 @@ class Replication:
     ) -> None:
         self._rule = rule
         self.alive: Callable[[], int] = lambda: _EVERYTHING
-        self._needed = max(rule.needed - 1, 0)
+        self._needed = 1 if rule.needed == ALL else max(rule.needed - 1, 0)
+        self._members: InSyncSet | None = None
         self._held = self._reported = -1
         """Physical offset up to which as many slaves as needed have confirmed the log, and up to which they report it;
         -1 if there are not as many.
         """
         self.in_sync: InSyncReplicas | None = None
-        confirming = rule.least if rule.adapts else rule.needed
+        confirming = rule.least if rule.adapts or rule.needed == ALL else rule.needed
         if max(confirming, rule.least) > 1:
             self.in_sync = InSyncReplicas(confirming, rule.least, self._available)
         self.refuses = self.in_sync.refuses if self.in_sync is not None and rule.least > 1 else None
@@ -83,6 +91,22 @@ class Replication:
         self.waiters = FlushWaiters(
             monotonic, timeout_ms, self._refused, call_later, lambda: self._held, what="copy", is_lenient=True
         )
+
+    def lead(self, members: InSyncSet) -> None:
+        """This broker is the master, and a controller keeps the in-sync set."""
+        self._members = members
+        self.changed()
+
+    def retire(self) -> None:
+        """This broker is no longer the master: nobody confirms what waits, and its log may be cut."""
+        self._members, self._held = None, -1
+        self.waiters.fail_all("the broker is no longer the master, and may lose it")
+        if self.in_sync is not None:
+            self.in_sync.close()
+
+    @property
+    def _is_retired(self) -> bool:
+        return self._rule.is_controlled and self._members is None
 
     @property
     def waits(self) -> bool:
@@ -96,7 +120,9 @@ class Replication:
 
     def passed(self, end_physical_offset: int) -> bool:
         """See ``Confirmation``."""
-        return end_physical_offset <= self._held or not self._needed
+        if self._members is not None and end_physical_offset > self._held:
+            self._measure()  # without slaves, nobody else does
+        return end_physical_offset <= self._held or not (self._needed or self._is_retired)
 
     def add(self, end_physical_offset: int, channel: Channel, answers: Answers, lenient: bool = False) -> None:
         """See ``Confirmation``."""
@@ -127,7 +153,9 @@ class Replication:
 
     def _measure(self) -> None:
         """Asks how far as many slaves as needed have the log."""
-        if self._needed:
+        if self._members is not None:
+            self._held = self._members.confirm(self.server.log.sendable_offset)
+        elif self._needed and not self._is_retired:
             self._held = self.server.held_offset(self._needed, self.waiters.oldest_end)
             self._reported = self.server.reported_offset(self._needed)
 
@@ -148,7 +176,7 @@ class Replication:
         """See ``SlaveWatcher``."""
         if self._rule.adapts:
             self.changed()
-        if self.in_sync is not None:
+        if self.in_sync is not None and not self._is_retired:
             self.in_sync.look()
 
     @property
@@ -174,12 +202,12 @@ class Replication:
     @property
     def trouble(self) -> str:
         """Why sends are refused; empty if they are not."""
-        return "" if self.in_sync is None else self.in_sync.trouble
+        return "" if self.in_sync is None or self._is_retired else self.in_sync.trouble
 
     @property
     def remark(self) -> str:
         """Why sends are not confirmed; empty if they are."""
-        return "" if self.in_sync is None else self.in_sync.remark
+        return "" if self.in_sync is None or self._is_retired else self.in_sync.remark
 
     async def settle(self, waiting: Callable[[], int]) -> None:
         """Returns when ``waiting`` returns 0, or after the time that a sender waits for slaves."""
@@ -215,16 +243,26 @@ class Replication:
 
     def _lacks_slaves(self) -> bool:
         """Whether too few slaves are in sync for a confirmation in time."""
+        if self._members is not None:
+            return self._members.size < self._rule.needed
+        if self._is_retired:
+            return True
         return self._reported < max(self.server.log.sendable_offset - self._rule.gap_bytes, 0)
 
     def _lacks(self) -> str:
+        if self._is_retired:
+            return "but the broker is no longer the master, and may lose it"
         return f"but {self._available()} slaves are in sync, and {self._needed} must have it"
 
     def _available(self) -> int:
         """Number of slaves that can confirm soon; one that has just connected says what it has within 5 s."""
+        if self._members is not None:
+            return self._members.size - 1
         enough = max(self.server.log.sendable_offset - self._rule.gap_bytes, 0)
         return min(sum(slave.link.acknowledged >= enough for slave in self.server.slaves), self.alive() - 1)
 
     def _refused(self, answers: Answers, remark: str) -> bytes:
         code = ResponseCode.SLAVE_NOT_AVAILABLE if self._lacks_slaves() else ResponseCode.FLUSH_SLAVE_TIMEOUT
+        if self._is_retired:
+            code = ResponseCode.SERVICE_NOT_AVAILABLE
         return not_confirmed(answers, code, remark)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, MutableMapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from rucola.broker.config import BrokerConfig
@@ -16,7 +17,7 @@ from rucola.broker.lite.attributes import is_parent
 from rucola.common.columns import ROW_WIDTH, new_table
 from rucola.common.kernel_columns import FRAME_BODY_LEN, FRAME_PROPERTIES_LEN
 from rucola.common.key_builder import LITE_PREFIX, is_dlq_topic, is_retry_topic
-from rucola.common.lite_topics import check_lite_topic, lite_queue_topic
+from rucola.common.lite_topics import LITE_TOPIC_CHARACTERS_MAX, check_lite_topic, lite_queue_topic
 from rucola.common.message_const import (
     DELAYING,
     INNER_MULTI_DISPATCH,
@@ -40,8 +41,8 @@ _NO_LITE_TOPICS = "this broker has no lite topics; it needs enableLmq=true and e
 QUOTA_EXCEEDED = "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]lmq consume queue num exceeded."
 """RocketMQ's text."""
 _BETWEEN = f"\x02{INNER_MULTI_QUEUE_OFFSET}\x01".encode()
-_ROW_ADDED_BYTES = len(_BETWEEN) + 64 + 32
-"""Most bytes that a row becomes longer, without the parent's part."""
+_ROW_ADDED_BYTES = len(_BETWEEN) + LITE_TOPIC_CHARACTERS_MAX + 32
+"""Most bytes that a row becomes longer, without what precedes the lite topic; the offset and two ends take up to 21."""
 _ROWS_MAX = 512
 """Rows that are prepared together; each takes 2 µs."""
 _PAIRS_MAX = 32
@@ -91,11 +92,8 @@ class LiteSends:
         if is_retry_topic(topic) or is_dlq_topic(topic):
             return None
         source, _, table, first, last = run
-        places, head = self._places, f"{INNER_MULTI_DISPATCH}\x01{LITE_PREFIX}{topic}$".encode()
-        count = find_plain_lite(
-            source, table, first, last, no_wait, len(head) + len(_BETWEEN), places, self._pairs
-        )  # fmt: skip
-        prefix = f"{topic}$".encode()
+        places, (head, prefix) = self._places, _heads_of(topic)
+        count = find_plain_lite(source, table, first, last, no_wait, len(head) + len(_BETWEEN), places, self._pairs)
         names = [prefix + source[places[i] : places[i] + places[i + 1]] for i in range(0, 2 * count, 2)]
         queue_offsets = topics.next_offsets(names)
         count = self._allowed(queue_offsets)
@@ -154,6 +152,12 @@ class LiteSends:
             raise BrokerError(ResponseCode.LMQ_QUOTA_EXCEEDED, QUOTA_EXCEEDED)
         if is_new:
             self._new_name()
+
+
+@lru_cache(maxsize=256)
+def _heads_of(parent: str) -> tuple[bytes, bytes]:
+    """Returns what precedes the lite topic in the property of the light queue, and in the lite topic's own name."""
+    return f"{INNER_MULTI_DISPATCH}\x01{LITE_PREFIX}{parent}$".encode(), f"{parent}$".encode()
 
 
 def check_parent(topic: TopicConfig) -> None:

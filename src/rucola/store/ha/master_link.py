@@ -133,6 +133,10 @@ class MasterLink:
         """
         return b"" if self.next_offset < 0 or self.cold is not None else encode_header(self.next_offset, 0)
 
+    def end(self) -> None:
+        """Notes that the connection has ended."""
+        self.reason = self.reason or "the connection has ended"
+
     def _take(self, reports: array[int]) -> None:
         least, most = min(reports), max(reports)
         if most > self.next_offset:

@@ -97,9 +97,7 @@ class LiteUnits:
         file = self._file
         assert file is not None
         at, segment = self.end * LITE_UNIT_BYTES - file.start, file.map
-        write_unit(
-            segment.buffer, segment.view, at, name_id, size, *place, tags_code, store_time_s, *links, crc32
-        )  # fmt: skip
+        write_unit(segment.buffer, segment.view, at, name_id, size, *place, tags_code, store_time_s, *links, crc32)
         self.end += 1
 
     def next_links(self, cell: int) -> tuple[int, int, int, int] | None:

@@ -147,6 +147,8 @@ def test_a_master_of_rocketmq_has_no_pages(tmp_path: Path, monkeypatch: pytest.M
             pair.remove("a")
             await asyncio.sleep(60)
             assert state(pair.slave, "a")[:2] == (0, 1), "nothing tells it"
+            await pair.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": PARENT})
+            await until(lambda: state(pair.slave, "a")[:2] == (1, 1))
 
     run_virtual(scene())
 
@@ -166,5 +168,10 @@ def test_a_page_that_is_none_changes_nothing(tmp_path: Path, body: bytes) -> Non
             more = b'[["Parent$a",2,{"readers":1}],["Parent$unknown",1,{}]]'
             at_once(slave_rows.take(pair.broker.store, offsets, more))
             assert state(pair.broker, "a") == (0, 1, None), "its messages are not here so far"
+            pair.commit(pair.broker, "a", 1)
+            at_once(slave_rows.take(pair.broker.store, offsets, b'[["Parent$a",0,{}]]'))
+            assert state(pair.broker, "a") == (0, 1, 1), "committed here"
+            at_once(slave_rows.take(pair.broker.store, offsets, b'[["Parent$a",1,{}]]'))
+            assert offsets.query_topic(GROUP, f"%LMQ%${PARENT}$a") is None, "it is deleted up to there"
 
     run_virtual(scene())

@@ -208,6 +208,10 @@ def test_a_removal_that_a_kill_interrupts_is_completed(monkeypatch: pytest.Monke
     broker.look()
     assert not has(broker, "a") and broker.range("b") == (1, 2), "the new parent has only its own"
     assert broker.offsets.get(GROUP, broker.id("a")) == -1
+    looked: list[bytes] = []
+    monkeypatch.setattr(broker.broker.store, "delete_lite_of", lambda parent, _: looked.append(parent) or [])
+    broker.look()
+    assert looked == [], "one look is enough"
 
 
 def test_a_lite_topic_is_deleted_by_request() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.brokers import properties_text
 from tests.unit.broker.lite.lite_broker import GROUP, PARENT, LiteBroker
 
-from rucola.broker.lite.sending import LiteSends
+from rucola.broker.lite.sending import LiteRows, LiteSends
 from rucola.broker.retry_owner import records_of
 from rucola.common.topic_config import MESSAGE_TYPE, TopicConfig
 from rucola.errors import BrokerError
@@ -17,6 +17,7 @@ from rucola.formats.message import decode_messages
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.store.config import FlushDiskType
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.results import GetMessageStatus, PutMessageStatus
 from rucola.store.row_run import RowRun
@@ -148,6 +149,37 @@ def test_a_full_quota_of_new_names_refuses_only_these() -> None:
     quota = ResponseCode.LMQ_QUOTA_EXCEEDED
     assert send_together(broker, texts) == [0, 0, 0, quota, 0, quota, 0]
     assert (broker.range("a"), broker.range("b"), len(made)) == ((0, 3), (0, 2), 2)
+
+
+@pytest.mark.parametrize(("kind", "no_wait"), [("ASYNC_FLUSH", True), ("SYNC_FLUSH", False)])
+def test_who_does_not_wait_for_the_disk_goes_alone(monkeypatch: pytest.MonkeyPatch, kind: str, no_wait: bool) -> None:
+    asked = []
+    address_rows = LiteSends.address_rows
+
+    def noted(self: LiteSends, run: RowRun, parent: TopicConfig, no_wait: bool) -> LiteRows | None:
+        asked.append(no_wait)
+        return address_rows(self, run, parent, no_wait)
+
+    monkeypatch.setattr(LiteSends, "address_rows", noted)
+    broker = LiteBroker({"flush_disk_type": FlushDiskType(kind)})
+    assert send_together(broker, MIXED) == [0] * len(MIXED)
+    assert set(asked) == {no_wait}
+    assert [broker.range(f"s{lite}") for lite in range(3)] == [(0, 3)] * 3
+
+
+def test_a_parent_that_wants_keys(broker: LiteBroker) -> None:
+    broker.parent(PARENT, cleanup_policy="COMPACTION")
+    texts = [properties_text(UNIQ_KEY="U", __LITE_TOPIC="a", **more) for more in ({}, {"KEYS": "k"})]
+    assert send_together(broker, texts) == [ILLEGAL, 0]
+
+
+def test_dead_letters_of_a_read_enter_no_lite_topic(broker: LiteBroker) -> None:
+    broker.parent("%DLQ%readers")
+    assert broker.send_lite("s", topic="%DLQ%readers").code == 0
+    broker.broker.store.dispatch()
+    (record,) = broker.broker.store.get_message(b"%DLQ%readers", 0, 0, 32, 1 << 20).views
+    assert b"__LITE_TOPIC" in bytes(record) and b"INNER_MULTI" not in bytes(record)
+    assert broker.topics.parents() == {}
 
 
 @pytest.mark.parametrize("lite", ["", " ", "a/b", "..", "a$b", "a.b", "ü", "x" * 65, "a b", "%LMQ%", "a\\b", "a,b"])

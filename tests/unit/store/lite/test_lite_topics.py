@@ -537,3 +537,28 @@ def test_without_both_switches_there_are_no_lite_topics(tmp_path: Path) -> None:
         assert store.delete_lite([b"Parent$s1"]) == 0
         store.shutdown()
         assert not (Path(store.root) / "rucola-lite").exists()
+
+
+def test_any_offset_of_a_long_queue_is_a_few_units_away(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(500):
+        put(store, name(0))
+        if number % 5 == 0:
+            put(store, name(1))
+    settle(store)
+    lite, reads = lite_of(store), 0
+    links_at = LiteUnits.links_at
+
+    def counted(self: LiteUnits, cell: int) -> tuple[int, int, int, int] | None:
+        nonlocal reads
+        reads += 1
+        return links_at(self, cell)
+
+    monkeypatch.setattr(LiteUnits, "links_at", counted)
+    name_id, most = 0, 0
+    for queue_offset in range(500):
+        reads = 0
+        cell = lite.cell_at(name_id, queue_offset)
+        unit = lite.units.unit(cell)
+        assert unit is not None and unit.queue_offset == queue_offset
+        most = max(most, reads)
+    assert most <= 40
