@@ -34,18 +34,20 @@ async def make_all(visitor: Visitor, admin: AdminClient, broker: str) -> None:
         visitor.expect(word in text, f"the audit log does not name {word}")
 
 
-async def _show(visitor: Visitor, kind: str, **query: object) -> None:
+async def show(visitor: Visitor, kind: str, **query: object) -> None:
+    """Opens the page of a change, with a part of its form filled in."""
     visitor.where = f"change {kind}"
     await visitor.page.goto(f"{visitor.address}/cluster/change/{kind}?{urlencode(query)}")
 
 
-async def _fill(visitor: Visitor, **fields: str) -> None:
+async def fill(visitor: Visitor, **fields: str) -> None:
+    """Fills in the form, and asks what it will do."""
     for name, value in fields.items():
         await visitor.page.fill(f"form.change [name={name}]", value)
     await visitor.page.click("form.change > button")
 
 
-async def _make(visitor: Visitor, name: str, confirm: str = "") -> None:
+async def make(visitor: Visitor, name: str, confirm: str = "") -> None:
     """Presses the button of the plan that is shown, and checks the result."""
     page = visitor.page
     if await page.locator("form.confirm").count() == 0:
@@ -64,26 +66,26 @@ async def _make(visitor: Visitor, name: str, confirm: str = "") -> None:
 
 
 async def _topic(visitor: Visitor, admin: AdminClient, broker: str) -> None:
-    await _show(visitor, "topic")
-    await _fill(visitor, name=NEW_TOPIC, queues="3")
-    await _make(visitor, "topic")
+    await show(visitor, "topic")
+    await fill(visitor, name=NEW_TOPIC, queues="3")
+    await make(visitor, "topic")
     config = await admin.api.topic_config(broker, NEW_TOPIC)
     visitor.expect(config.read_queue_nums == config.write_queue_nums == 3, f"made {config}")
 
 
 async def _group(visitor: Visitor, admin: AdminClient, broker: str) -> None:
-    await _show(visitor, "group")
-    await _fill(visitor, name=NEW_GROUP, retries="5")
-    await _make(visitor, "group")
+    await show(visitor, "group")
+    await fill(visitor, name=NEW_GROUP, retries="5")
+    await make(visitor, "group")
     config = await admin.api.group_config(broker, NEW_GROUP)
     visitor.expect(config.retry_max_times == 5, f"made {config}")
 
 
 async def _reset(visitor: Visitor, admin: AdminClient) -> None:
-    await _show(visitor, "reset-offsets", group=STOPPED, topic="orders", to="end")
-    await _make(visitor, "reset-offsets")
-    await _show(visitor, "reset-offsets", group=STOPPED, topic="orders", to="begin")
-    await _make(visitor, "reset-offsets-begin")
+    await show(visitor, "reset-offsets", group=STOPPED, topic="orders", to="end")
+    await make(visitor, "reset-offsets")
+    await show(visitor, "reset-offsets", group=STOPPED, topic="orders", to="begin")
+    await make(visitor, "reset-offsets-begin")
     table = (await admin.consume_stats(STOPPED, "orders")).offset_table
     visitor.expect(all(one.consumer_offset == 0 for one in table.values()), f"left {table}")
 
@@ -97,7 +99,7 @@ async def _resend(visitor: Visitor, admin: AdminClient, broker: str) -> None:
     await page.click("a.button:has-text('Resend dead letters')")
     await page.select_option("form.change [name=to]", "topic")
     await page.click("form.change > button")
-    await _make(visitor, "resend")
+    await make(visitor, "resend")
     after = await _end_of(admin, broker, "payments")
     visitor.expect(after - before == FAILED, f"sent {after - before} copies instead of {FAILED}")
 
@@ -108,8 +110,8 @@ async def _send(visitor: Visitor, admin: AdminClient, broker: str) -> None:
     visitor.where = "change send"
     await visitor.page.goto(f"{visitor.address}/cluster/topic?name={_QUIET}")
     await visitor.page.click("a.button:has-text('Send…')")
-    await _fill(visitor, body='{"parcel": "größer"}', keys="parcel-1", properties='{"color": "green"}')
-    await _make(visitor, "send")
+    await fill(visitor, body='{"parcel": "größer"}', keys="parcel-1", properties='{"color": "green"}')
+    await make(visitor, "send")
     visitor.expect(await _end_of(admin, broker, _QUIET) == before + 1, "stored no message")
 
 
@@ -123,8 +125,8 @@ async def _copy(visitor: Visitor, admin: AdminClient, broker: str) -> None:
     await page.click("a.button:has-text('Send a copy')")
     body = await page.input_value("form.change [name=body]")
     visitor.expect("größer" in body, f"the form has {body!r}")
-    await _fill(visitor, body=body.replace("größer", "kleiner"), keys="parcel-2")
-    await _make(visitor, "copy")
+    await fill(visitor, body=body.replace("größer", "kleiner"), keys="parcel-2")
+    await make(visitor, "copy")
     visitor.expect(await _end_of(admin, broker, _QUIET) == before + 1, "stored no copy")
     await page.goto(f"{visitor.address}/cluster/messages?by=key&topic={_QUIET}&key=parcel-2")
     await page.click("tr[data-row] a")
@@ -133,8 +135,8 @@ async def _copy(visitor: Visitor, admin: AdminClient, broker: str) -> None:
 
 
 async def _consume(visitor: Visitor) -> None:
-    await _show(visitor, "consume", topic="orders", place="broker-a:0:3", group=HEALTHY)
-    await _make(visitor, "consume")
+    await show(visitor, "consume", topic="orders", place="broker-a:0:3", group=HEALTHY)
+    await make(visitor, "consume")
     visitor.expect("CR_SUCCESS" in await visitor.text(), "the member did not consume it")
 
 
@@ -144,7 +146,7 @@ async def _recall(visitor: Visitor) -> None:
     await page.goto(f"{visitor.address}/cluster/waiting?kind=timed")
     await page.click("a:has-text('Cancel…')")
     key = await page.input_value("form.change [name=key]")
-    await _make(visitor, "recall")
+    await make(visitor, "recall")
     await page.goto(f"{visitor.address}/cluster/waiting?kind=timed")
     visitor.expect(key not in await visitor.text(), "the message still waits")
 
@@ -157,7 +159,7 @@ async def _transactions(visitor: Visitor, admin: AdminClient, broker: str) -> No
         visitor.where = f"change transaction, {button}"
         await page.goto(f"{visitor.address}/cluster/waiting?kind=half")
         await page.click(f"a:has-text('{button}')")
-        await _make(visitor, f"transaction-{button.split()[0].lower().strip('…')}", "reminders")
+        await make(visitor, f"transaction-{button.split()[0].lower().strip('…')}", "reminders")
     visitor.expect(await _end_of(admin, broker, "reminders") == before + 1, "the decisions were not both followed")
 
 
@@ -167,9 +169,9 @@ async def _end_of(admin: AdminClient, broker: str, topic: str) -> int:
 
 
 async def _delete(visitor: Visitor, admin: AdminClient, broker: str) -> None:
-    await _show(visitor, "delete-topic", name=NEW_TOPIC)
-    await _make(visitor, "delete-topic", NEW_TOPIC)
-    await _show(visitor, "delete-group", name=NEW_GROUP)
-    await _make(visitor, "delete-group", NEW_GROUP)
+    await show(visitor, "delete-topic", name=NEW_TOPIC)
+    await make(visitor, "delete-topic", NEW_TOPIC)
+    await show(visitor, "delete-group", name=NEW_GROUP)
+    await make(visitor, "delete-group", NEW_GROUP)
     visitor.expect(NEW_TOPIC not in await admin.api.all_topic_configs(broker), "the topic is still there")
     visitor.expect(NEW_GROUP not in await admin.api.all_groups(broker), "the group is still there")

@@ -48,10 +48,15 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("rucola").setLevel(logging.CRITICAL)  # one of the consumers fails on purpose
     try:
         check_packages()
+        from tests.browser import guarded
+
         program = chromium()
         for peer in options.peer or list(_PEERS):
             with _PEERS[peer](settings=SETTINGS) as servers:
                 found = asyncio.run(_drive(servers, program, options.pictures / peer))
+            accounts = guarded.SETTINGS if peer == "rucola" else guarded.OFFICIAL_SETTINGS
+            with _PEERS[peer](settings=accounts) as servers:
+                found += asyncio.run(_drive_guarded(servers, program, options.pictures / peer))
             print(f"{peer}: {len(found)} complaints; pictures in {options.pictures / peer}", flush=True)
             complaints += [f"{peer}: {line}" for line in found]
     except (MissingError, PeerError) as error:
@@ -97,6 +102,30 @@ async def _drive(servers: Servers, program: str, pictures: Path) -> list[str]:
                         await visitor.attempt(part(visitor))
                     await visitor.attempt(changes.make_all(visitor, admin, servers.broker))
                     await browser.close()
+    return complaints.found
+
+
+async def _drive_guarded(servers: Servers, program: str, pictures: Path) -> list[str]:
+    from playwright.async_api import async_playwright
+    from tests.browser import guarded
+    from tests.browser.shown import Complaints, Visitor
+
+    complaints = Complaints()
+    await guarded.add_user(servers.namesrv, servers.broker)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        console(servers.namesrv, Path(folder) / "console", servers.store) as address,
+    ):
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+            for name in ("dark", "narrow", "light"):
+                visitor = await Visitor.of(browser, name, address, complaints, pictures)
+                await visitor.attempt(guarded.sign_in(visitor))
+                await visitor.attempt(guarded.look(visitor))
+                if name == "light":
+                    await visitor.attempt(guarded.change(visitor))
+                await visitor.close()
+            await browser.close()
     return complaints.found
 
 

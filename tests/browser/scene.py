@@ -39,8 +39,8 @@ from rucola.runtime.clock import SystemClock
 
 ORDERS: Final = 200
 TOPICS: Final = {"orders": 4, "payments": 4, "shipping": 2, "returns-europe-central": 8, "reminders": 2}
-SETTINGS: Final = {"recallMessageEnable": "true", "traceTopicEnable": "true"}
-"""Options of the broker."""
+SETTINGS: Final = {"recallMessageEnable": "true", "traceTopicEnable": "true", "transactionCheckInterval": "3600000"}
+"""Options of the broker. A check of a transaction would move its half message."""
 HEALTHY: Final = "billing"
 STOPPED: Final = "analytics"
 FAILING: Final = "invoices"

@@ -97,7 +97,8 @@ class Visitor:
             self.complaints.add(self.where, f"{url} failed: {why}")
 
     def _is_expected(self, text: str) -> bool:
-        return "status of 404" in text and self.where.startswith("missing")
+        status = {"missing": "404", "login-wrong": "401"}.get(self.where.partition(" ")[0])
+        return status is not None and f"status of {status}" in text
 
     async def attempt(self, part: Awaitable[None]) -> None:
         """Does a part of the run; what the browser refuses is a complaint, and the run goes on."""

@@ -210,6 +210,7 @@ def test_what_is_left_of_many_dead_letters_is_another_change(tmp_path: Path, mon
         while query:
             shown = await plan(it, "resend", **query)
             assert (len(rounds) < 2) is any("another round" in note for note in shown["notes"])
+            assert {step["after"] for step in shown["steps"]} == {"T_live"}
             query = shown["rest"]
             rounds.append([one["target"] for one in (await make(it, shown))["results"] if one["outcome"] == "done"])
         assert rounds == [["broker-a:0:0", "broker-a:0:1"], ["broker-a:0:2", "broker-a:0:3"], ["broker-a:0:4"]]

@@ -13,7 +13,7 @@ _RIGHT: Final = 12
 _LANE: Final = 26
 _TOP: Final = 10
 _BOTTOM: Final = 20
-_LABEL_CHARACTERS: Final = 24
+_LABEL_CHARACTERS: Final = 22
 LANES_MAX: Final = 40
 _SHORT_MS: Final = 10_000
 """A shorter line has its ends in milliseconds."""
