@@ -132,7 +132,7 @@ def test_a_group_over_time(tmp_path: Path) -> None:
         assert newest["moves"] == [{"queue": "T_live broker-a 0", "before": CLIENT_ID, "after": ""}]
         assert found["spans"][-1]["client"] == CLIENT_ID and found["spans"][-1]["queues"] == ["T_live broker-a 1"]
         page = await it.page("members?name=G_live")
-        assert page.has("svg", **{"class": "chart lanes"}) and "T_live broker-a 0" in page.text
+        assert page.has("svg", **{"class": "lanes"}) and "T_live broker-a 0" in page.text
         await it.there.consumer.close()
         while (await it.api("members?name=G_live"))["changes"][0]["members"]:
             watch.poller.expect_change()
