@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from tests.attack.guarded import ADMIN, ALICE, Guarded
 from tests.brokers import properties_text, run
+from tests.golden.loader import unpack
 from tests.unit.broker.administered import Administered
 from tests.unit.console.visitor import Answer, Seen, Visitor, console_of, seen
 
@@ -70,15 +72,23 @@ def test_strangers_text_stays_text(tmp_path: Path) -> None:
             "message?topic=T_live&broker=broker-a&queue=0&offset=4",
             f"messages?topic={quote(IMAGE)}&tag={quote(SCRIPT)}", f"change/topic?name={quote(SCRIPT)}&queues=1",
             f"change/delete-topic?name={quote(bad_topic)}", f"topic?name={quote(IMAGE)}",
+            f"sql?query={quote(SCRIPT)}", f"access?account={quote(SCRIPT)}&name={quote(IMAGE)}",
+            f"change/rule?user={quote(SCRIPT)}&resource=Topic:{quote(IMAGE)}", f"store-key?topic={quote(SCRIPT)}&key=x",
+            "store", f"store-key?topic=T_live&key={quote(IMAGE)}", "store-item?kind=unit&topic=T_live&number=4",
+            f"store-item?kind=unit&topic={quote(SCRIPT)}", f"store-item?kind={quote(IMAGE)}",
             f"messages?by={quote(SCRIPT)}", f"topics?sort={quote(IMAGE)}",
         ):  # fmt: skip
             answer = await it.visitor.get(f"/cluster/{path}")
             harmless(answer)
             assert answer.headers["content-security-policy"] == POLICY
+        unit = await it.api("store-item?kind=unit&topic=T_live&number=4")
+        (record,) = [field["link"]["number"] for field in unit["fields"] if field["name"] == "physical_offset"]
+        harmless(await it.visitor.get(f"/cluster/store-item?kind=record&number={record}"))
         shown = (await it.visitor.get("/cluster/message?topic=T_live&broker=broker-a&queue=0&offset=4")).page.text
         assert SCRIPT in shown and IMAGE in shown, "the text itself must be readable"
 
-    play(tmp_path, work)
+    (tmp_path / "store").mkdir()
+    play(tmp_path, work, stores=str(tmp_path / "store"))
 
 
 def test_other_sites_change_nothing(tmp_path: Path) -> None:
@@ -277,3 +287,76 @@ def test_a_lying_broker_breaks_no_page(tmp_path: Path, answer: bytes) -> None:
             assert shown.status in (200, 404, 502), (path, shown.text)
 
     play(tmp_path, work)
+
+
+def test_only_super_users_read_the_files_of_a_store(tmp_path: Path) -> None:
+    """No rule of a broker covers its files: an account with fewer rights, or none, sees no byte of them."""
+
+    async def scene() -> None:
+        paths = ("store", "store-item?kind=record", "store-key?topic=A&key=k")
+        job = {"job": "verify", "do": "start"}
+        options = {"stores": str(tmp_path / "store")}
+        async with Guarded(tmp_path) as cluster, console_of(cluster.namesrv.address, tmp_path, **options) as console:
+            for account, status in ((ADMIN, 200), (ALICE, 403), (None, 403)):
+                word = base64.b64encode(":".join(account).encode()).decode() if account else ""
+                basic = {"authorization": f"Basic {word}"} if word else {}
+                for path in paths[:1] if status == 200 else paths:
+                    assert (await Visitor(console).get(f"/api/cluster/{path}", basic)).status == status, (account, path)
+                assert (await Visitor(console).send("/api/cluster/store/job", job, basic)).status == status, account
+        async with Guarded(tmp_path / "b") as cluster:
+            options |= {"bodies_for": "alice-account"}
+            async with console_of(cluster.namesrv.address, tmp_path / "b", **options) as console:
+                word = base64.b64encode(":".join(ADMIN).encode()).decode()
+                answer = await Visitor(console).get("/api/cluster/store", {"authorization": f"Basic {word}"})
+                assert answer.status == 403, "bodies are hidden from this account"
+
+    run(scene())
+
+
+@pytest.mark.parametrize("options", [{"insecure": True}, {"insecure": True, "public_url": "https://ops.example.org"}])
+def test_strangers_without_an_account_read_no_files(tmp_path: Path, options: dict[str, Any]) -> None:
+    async def work(it: Seen) -> None:
+        assert (await it.visitor.get("/api/cluster/topics")).status == 200
+        assert (await it.visitor.get("/api/cluster/store")).status == 403
+
+    play(tmp_path, work, stores=str(tmp_path), **options)
+
+
+def test_no_answer_of_brokers_opens_no_files(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with console_of("127.0.0.1:1", tmp_path, stores=str(tmp_path)) as console:
+            assert (await Visitor(console).get("/api/cluster/store")).status == 403
+
+    run(scene())
+
+
+def test_the_explorer_leaves_no_store(tmp_path: Path) -> None:
+    """Neither a name in an address nor a link or pipe in the store leads out of it, or makes a page wait."""
+
+    async def work(it: Seen) -> None:
+        root, outside = tmp_path / "planted", tmp_path / "outside"
+        (outside / "0").mkdir(parents=True)
+        (outside / "0" / ("0" * 20)).write_bytes(b"secret of another" * 100)
+        (root / "consumequeue" / "Evil").symlink_to(outside)
+        (root / "index" / ("1" * 17)).symlink_to(outside / "0" / ("0" * 20))
+        os.mkfifo(root / "index" / ("2" * 17))
+        for query in (
+            "kind=unit&topic=Evil", "kind=unit&topic=../../outside", "kind=unit&topic=..", "kind=unit&topic=a%2Fb",
+            "kind=ext&topic=../outside", "kind=unit&topic=%00", f"kind=index-header&name={'1' * 17}",
+            f"kind=index-header&name={'2' * 17}", f"kind=index-slot&name=../../outside/0/{'0' * 20}",
+            "kind=index-header&name=..%2Fcheckpoint",
+        ):  # fmt: skip
+            answer = await it.visitor.get(f"/api/cluster/store-item?{query}")
+            assert answer.status in (400, 404) and b"secret" not in answer.body, (query, answer.text)
+            assert b"process" not in answer.body, "the tool refuses; it does not fail"
+        csrf = {"x-csrf-token": await it.visitor.csrf()}
+        for body in (
+            {"job": "rm", "do": "start"},
+            {"job": "verify", "do": "x"},
+            {"job": "verify", "do": "start", "store": 9},
+        ):
+            assert (await it.visitor.send("/api/cluster/store/job", body, csrf)).status == 400
+        assert (await it.visitor.send("/api/cluster/store/job", {"job": "verify", "do": "start"})).status == 403
+
+    unpack("index_chains", tmp_path / "planted")
+    play(tmp_path, work, stores=str(tmp_path / "planted"))

@@ -134,7 +134,7 @@ def test_other_sites_send_nothing(tmp_path: Path) -> None:
 
 def test_a_flood_of_tails_is_refused(tmp_path: Path) -> None:
     async def work(it: Seen) -> None:
-        tails = it.console.application._tails  # type: ignore[union-attr]
+        tails = it.console.application.desks.tails  # type: ignore[union-attr]
         flooder = Visitor(it.console, peer="10.6.6.6")
         statuses = []
         for number in range(3 * OF_VISITOR_MAX):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlencode
 
-from tests.browser.scene import FAILED, FAILING, STOPPED
+from tests.browser.scene import FAILED, FAILING, HEALTHY, STOPPED
 from tests.browser.shown import Visitor
 
 from rucola.client.admin import AdminClient
 
 NEW_TOPIC: Final = "made-here"
 NEW_GROUP: Final = "made-here-too"
+_QUIET: Final = "returns-europe-central"
+"""A topic that nobody else writes."""
 
 
 async def make_all(visitor: Visitor, admin: AdminClient, broker: str) -> None:
@@ -20,6 +22,11 @@ async def make_all(visitor: Visitor, admin: AdminClient, broker: str) -> None:
     await _group(visitor, admin, broker)
     await _reset(visitor, admin)
     await _resend(visitor, admin, broker)
+    await _send(visitor, admin, broker)
+    await _copy(visitor, admin, broker)
+    await _consume(visitor)
+    await _recall(visitor)
+    await _transactions(visitor, admin, broker)
     await _delete(visitor, admin, broker)
     await visitor.open("audit", "audit-after")
     text = await visitor.text()
@@ -93,6 +100,65 @@ async def _resend(visitor: Visitor, admin: AdminClient, broker: str) -> None:
     await _make(visitor, "resend")
     after = await _end_of(admin, broker, "payments")
     visitor.expect(after - before == FAILED, f"sent {after - before} copies instead of {FAILED}")
+
+
+async def _send(visitor: Visitor, admin: AdminClient, broker: str) -> None:
+    """A message, from the page of its topic."""
+    before = await _end_of(admin, broker, _QUIET)
+    visitor.where = "change send"
+    await visitor.page.goto(f"{visitor.address}/cluster/topic?name={_QUIET}")
+    await visitor.page.click("a.button:has-text('Send…')")
+    await _fill(visitor, body='{"parcel": "größer"}', keys="parcel-1", properties='{"color": "green"}')
+    await _make(visitor, "send")
+    visitor.expect(await _end_of(admin, broker, _QUIET) == before + 1, "stored no message")
+
+
+async def _copy(visitor: Visitor, admin: AdminClient, broker: str) -> None:
+    """An edited copy, from the page of the message; its own page shows what it is a copy of."""
+    page = visitor.page
+    visitor.where = "change send, a copy"
+    before = await _end_of(admin, broker, _QUIET)
+    await page.goto(f"{visitor.address}/cluster/messages?by=key&topic={_QUIET}&key=parcel-1")
+    await page.click("tr[data-row] a")
+    await page.click("a.button:has-text('Send a copy')")
+    body = await page.input_value("form.change [name=body]")
+    visitor.expect("größer" in body, f"the form has {body!r}")
+    await _fill(visitor, body=body.replace("größer", "kleiner"), keys="parcel-2")
+    await _make(visitor, "copy")
+    visitor.expect(await _end_of(admin, broker, _QUIET) == before + 1, "stored no copy")
+    await page.goto(f"{visitor.address}/cluster/messages?by=key&topic={_QUIET}&key=parcel-2")
+    await page.click("tr[data-row] a")
+    text = await visitor.text()
+    visitor.expect("kleiner" in text and "COPIED_FROM" in text and "green" in text, f"stored {text}")
+
+
+async def _consume(visitor: Visitor) -> None:
+    await _show(visitor, "consume", topic="orders", place="broker-a:0:3", group=HEALTHY)
+    await _make(visitor, "consume")
+    visitor.expect("CR_SUCCESS" in await visitor.text(), "the member did not consume it")
+
+
+async def _recall(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.where = "change recall"
+    await page.goto(f"{visitor.address}/cluster/waiting?kind=timed")
+    await page.click("a:has-text('Cancel…')")
+    key = await page.input_value("form.change [name=key]")
+    await _make(visitor, "recall")
+    await page.goto(f"{visitor.address}/cluster/waiting?kind=timed")
+    visitor.expect(key not in await visitor.text(), "the message still waits")
+
+
+async def _transactions(visitor: Visitor, admin: AdminClient, broker: str) -> None:
+    """Two decisions; only one of the messages gets to consumers."""
+    page = visitor.page
+    before = await _end_of(admin, broker, "reminders")
+    for button in ("Commit…", "Roll back…"):
+        visitor.where = f"change transaction, {button}"
+        await page.goto(f"{visitor.address}/cluster/waiting?kind=half")
+        await page.click(f"a:has-text('{button}')")
+        await _make(visitor, f"transaction-{button.split()[0].lower().strip('…')}", "reminders")
+    visitor.expect(await _end_of(admin, broker, "reminders") == before + 1, "the decisions were not both followed")
 
 
 async def _end_of(admin: AdminClient, broker: str, topic: str) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from tests.browser.scene import FAILING, HEALTHY, STOPPED
+from tests.browser.seen import SeenScene
 from tests.browser.shown import Visitor
 
 from rucola.console.changes.table import CHANGES
@@ -18,13 +19,20 @@ _PAUSE_S: Final = 0.5
 _REFRESHES: Final = 60
 
 
-def addresses(broker: str, client: str) -> Mapping[str, str]:
+def addresses(broker: str, seen: SeenScene) -> Mapping[str, str]:
     """Name and address of every page, also of those that say that something is not there."""
 
     def at(path: str, **query: object) -> str:
         return f"{path}?{urlencode(query)}" if query else path
 
     message = {"broker": "broker-a", "queue": 0}
+    timed = {
+        "topic": "reminders",
+        "broker": "broker-a",
+        "key": seen.timed["unique_key"],
+        "due": seen.timed["handle_ms"],
+    }
+    ended = {"broker": "broker-a", "offset": seen.half["offset"], "to": "commit"}
     return {
         "overview": "",
         "topics": at("topics"),
@@ -34,8 +42,10 @@ def addresses(broker: str, client: str) -> Mapping[str, str]:
         "groups": at("groups", sort="-lag"),
         "group": at("group", name=HEALTHY),
         "group-behind": at("group", name=STOPPED),
+        "members": at("members", name=HEALTHY, hours=1),
+        "members-none": at("members", name=STOPPED, hours=1),
         "clients": at("clients"),
-        "client": at("client", id=client, stacks="true"),
+        "client": at("client", id=seen.client, stacks="true"),
         "brokers": at("brokers"),
         "broker": at("broker", address=broker),
         "name-servers": at("name-servers"),
@@ -44,13 +54,34 @@ def addresses(broker: str, client: str) -> Mapping[str, str]:
         "messages-offset": at("messages", by="offset", topic="orders"),
         "message": at("message", topic="orders", offset=3, **message),
         "message-dead": at("messages", by="time", topic=f"%DLQ%{FAILING}"),
+        "tail-form": at("tail"),
+        "trace": at("trace", topic="orders", key=seen.traced),
+        "trace-form": at("trace"),
+        "waiting-delayed": at("waiting"),
+        "waiting-timed": at("waiting", kind="timed"),
+        "waiting-half": at("waiting", kind="half"),
+        "waiting-popped": at("waiting", kind="popped"),
+        "access": at("access", account="anybody", name="orders"),
+        "sql-form": at("sql"),
+        "store": at("store"),
+        "store-item": at("store-item", kind="record", number=0),
+        "store-unit": at("store-item", kind="unit", topic="orders", queue=0, number=3),
+        "store-key": at("store-key", topic="orders", key="order-7"),
         "audit": at("audit"),
         "missing": at("topic", name="no-such-topic"),
         "change-reset-offsets": at("change/reset-offsets", group=STOPPED, topic="orders", to="end"),
         "change-resend": at("change/resend", group=FAILING, to="group"),
+        "change-send": at("change/send", topic="orders"),
+        "change-copy": at("change/send", topic="orders", source="orders", copy="broker-a:0:3"),
+        "change-consume": at("change/consume", topic="orders", place="broker-a:0:3", group=HEALTHY),
+        "change-recall": at("change/recall", **timed),
+        "change-transaction": at("change/transaction", **ended),
         "change-topic": at("change/topic"),
         "change-delete-topic": at("change/delete-topic", name="returns-europe-central"),
         "change-group": at("change/group", name=HEALTHY),
+        "change-rule": at("change/rule"),
+        "change-delete-rule": at("change/delete-rule"),
+        "change-user": at("change/user"),
         "change-delete-group": at("change/delete-group", name=STOPPED),
     }
 
@@ -77,6 +108,61 @@ async def shipped_bodies(visitor: Visitor) -> None:
         await page.click("tr[data-row] a")
         visitor.expect(await page.locator("pre.body").count() == 1, "shows no body")
         await visitor.check(name)
+
+
+async def follows(visitor: Visitor) -> None:
+    """Follows a topic until rows come by themselves, and stops the window."""
+    page = visitor.page
+    visitor.where = f"tail ({visitor.name})"
+    await page.goto(f"{visitor.address}/cluster/tail?topic=orders")
+    await _until(visitor, "tr[data-row]")
+    await visitor.check("tail")
+    await page.click("a.button:has-text('Pause')")
+    await page.wait_for_url(re.compile(r"paused=true"))
+    visitor.expect("Paused." in await visitor.text(".coverage"), "does not pause")
+
+
+async def queries(visitor: Visitor) -> None:
+    """Queries of the brokers and of the store, by the form; each shows its rows by itself."""
+    page = visitor.page
+    query = 'SELECT tags, count(*) AS messages FROM "orders" GROUP BY tags'
+    for store, name in (("-1", "sql"), ("0", "sql-store")):
+        visitor.where = f"{name} ({visitor.name})"
+        await page.goto(f"{visitor.address}/cluster/sql")
+        await page.fill("[name=query]", query)
+        await page.select_option("[name=store]", store)
+        await page.click("button[value=run]")
+        if await _until(visitor, "main tbody tr"):
+            text = await visitor.text()
+            visitor.expect("new" in text and "changed" in text, f"shows {text}")
+        await visitor.check(name)
+
+
+async def explores(visitor: Visitor) -> None:
+    """From a key over the index to the record in the log; and the check of all files."""
+    page = visitor.page
+    visitor.where = f"store ({visitor.name})"
+    await page.goto(f"{visitor.address}/cluster/store-key?topic=orders&key=order-7")
+    for name in ("slot", "entry", "record"):
+        await page.click("main tbody a:has-text('→') >> nth=0")
+        await visitor.check(f"store-{name}")
+    visitor.expect("order-7" in await visitor.text(), "does not lead to the record")
+    for job in ("verify", "shares"):
+        visitor.where = f"{job} ({visitor.name})"
+        await page.goto(f"{visitor.address}/cluster/store")
+        await page.click(f"#{job} button[value=start]")
+        await _until(visitor, f"#{job} .note" if job == "verify" else f"#{job} tbody tr")
+    await visitor.check("store-done")
+
+
+async def _until(visitor: Visitor, selector: str) -> bool:
+    """Waits until the page shows something by itself."""
+    for _ in range(_REFRESHES):
+        if await visitor.page.locator(selector).count():
+            return True
+        await asyncio.sleep(_PAUSE_S)
+    visitor.expect(False, f"does not show {selector}")
+    return False
 
 
 async def look_changes(visitor: Visitor) -> None:
@@ -154,3 +240,17 @@ async def copies(visitor: Visitor) -> None:
     address = re.search(r"http://[^'\" ]+", curl)
     answer = await page.request.get(address[0]) if address else None
     visitor.expect(answer is not None and answer.ok, f"{curl!r} does not work")
+
+
+async def exports(visitor: Visitor) -> None:
+    """The buttons of a search give a file, whose last line says why it ends."""
+    page = visitor.page
+    for form, end in (("JSONL", '"stopped":"end"'), ("CSV", "end")):
+        visitor.where = f"export {form}"
+        await page.goto(f"{visitor.address}/cluster/messages?by=time&topic=payments&begin=0")
+        async with page.expect_download() as begun:
+            await page.click(f"a.button:has-text('Export as {form}')")
+        content = (await (await begun.value).path()).read_text()
+        visitor.expect("payment-7" in content, f"has no payment: {content[:200]}")
+        last = content.strip().splitlines()[-1]
+        visitor.expect(end in last, f"ends with {last}")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.browser.needs import MissingError, check_packages, chromium
+from tests.browser.scene import SETTINGS
 from tools.peers.packages import ROOT, PeerError
 from tools.peers.servers import OURS, JavaServers, RucolaServers, Servers
 
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
         check_packages()
         program = chromium()
         for peer in options.peer or list(_PEERS):
-            with _PEERS[peer]() as servers:
+            with _PEERS[peer](settings=SETTINGS) as servers:
                 found = asyncio.run(_drive(servers, program, options.pictures / peer))
             print(f"{peer}: {len(found)} complaints; pictures in {options.pictures / peer}", flush=True)
             complaints += [f"{peer}: {line}" for line in found]
@@ -68,6 +69,7 @@ async def _drive(servers: Servers, program: str, pictures: Path) -> list[str]:
     from playwright.async_api import async_playwright
     from tests.browser import changes, pages
     from tests.browser.scene import scene, write_history
+    from tests.browser.seen import when_seen
     from tests.browser.shown import Complaints, Visitor
 
     from rucola.client.admin import AdminClient
@@ -77,9 +79,8 @@ async def _drive(servers: Servers, program: str, pictures: Path) -> list[str]:
         data = Path(folder) / "console"
         write_history(data, "cluster", servers.broker)
         async with scene(servers.namesrv, servers.broker), AdminClient(servers.namesrv) as admin:
-            with console(servers.namesrv, data) as address:
-                client = await _when_seen(address)
-                where = pages.addresses(servers.broker, client)
+            with console(servers.namesrv, data, servers.store) as address:
+                where = pages.addresses(servers.broker, await when_seen(address))
                 for page in pages.unopened(where):
                     complaints.add(page, "is not opened by tests/browser/pages.py")
                 async with async_playwright() as playwright:
@@ -88,9 +89,11 @@ async def _drive(servers: Servers, program: str, pictures: Path) -> list[str]:
                         visitor = await Visitor.of(browser, name, address, complaints, pictures)
                         await visitor.attempt(pages.visit_all(visitor, where))
                         await visitor.attempt(pages.shipped_bodies(visitor))
+                        for part in (pages.follows, pages.queries, pages.explores):
+                            await visitor.attempt(part(visitor))
                         await visitor.close()
                     visitor = await Visitor.of(browser, "light", address, complaints, pictures)
-                    for part in (pages.look_changes, pages.keys, pages.refreshes, pages.copies):
+                    for part in (pages.look_changes, pages.keys, pages.refreshes, pages.copies, pages.exports):
                         await visitor.attempt(part(visitor))
                     await visitor.attempt(changes.make_all(visitor, admin, servers.broker))
                     await browser.close()
@@ -98,36 +101,16 @@ async def _drive(servers: Servers, program: str, pictures: Path) -> list[str]:
 
 
 @contextmanager
-def console(namesrv: str, data: Path) -> Iterator[str]:
+def console(namesrv: str, data: Path, store: Path) -> Iterator[str]:
     """A console in a process of its own; yields its address."""
     command = [sys.executable, "-m", "rucola", "console", "-n", namesrv, "--port", "0", "--data", str(data), "--json"]
+    command += ["--store", str(store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **OURS}) as process:
         try:
             assert process.stdout is not None
             yield f"http://{json.loads(process.stdout.readline())['console']}"
         finally:
             process.terminate()
-
-
-async def _when_seen(address: str) -> str:
-    """Waits until the console has seen what the pages show; returns the id of a consumer."""
-    from urllib.request import urlopen
-
-    from tests.browser.scene import FAILING, HEALTHY
-
-    from rucola.common.json_library import orjson
-
-    def groups() -> dict[str, dict[str, object]]:
-        with urlopen(f"{address}/api/cluster/groups?only=all&size=100") as answer:
-            return {one["name"]: one for one in orjson.loads(answer.read())["rows"]}
-
-    for _ in range(120):
-        found = await asyncio.to_thread(groups)
-        members = found.get(HEALTHY, {}).get("members")
-        if members and found.get(FAILING, {}).get("dead") not in (None, "0"):
-            return str(members[0]["client_id"])  # type: ignore[index]
-        await asyncio.sleep(0.5)
-    raise AssertionError("the console has not seen the groups")
 
 
 def _copy_pictures(pictures: Path) -> None:

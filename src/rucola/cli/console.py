@@ -52,6 +52,7 @@ def console_config(options: Namespace) -> ConsoleConfig:
         bindAddress=options.host,
         consolePort=options.port,
         consoleData=options.data,
+        consoleStores=",".join(options.store) if options.store else None,
         publicUrl=options.public_url,
         readOnly="true" if options.read_only else None,
         insecure="true" if options.insecure else None,

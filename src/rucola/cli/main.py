@@ -313,6 +313,7 @@ def _console(add: Add) -> None:
     add("--host", help="Address to listen on. [default: 127.0.0.1]")
     _port(add, "--port", "Port of the pages; 0 for any free port. [default: 8090]")
     add("--data", metavar="DIR", help="Directory of history and audit log. [default: below ~/.local/state/rucola]")
+    add("--store", metavar="DIR", action="append", help="Store directory that super users may look into; repeatable.")
     add("--public-url", metavar="URL", help="Address under which a reverse proxy shows the console.")
     add("--read-only", action="store_true", help="Make no changes.")
     add("--insecure", action="store_true", help="Listen on any address, and let visitors in who have no account.")

@@ -33,7 +33,7 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
 
         print_table(result, most)
     else:
-        _write_lines(result, form, sys.stdout)
+        write_lines(result, form, sys.stdout)
 
 
 def new_output(output: str) -> tuple[Place, str]:
@@ -65,10 +65,10 @@ def write_file(result: pa.RecordBatchReader, place: Place, name: str, form: str)
         new = place.new_file(name)
         try:
             if form == "parquet":
-                _write_parquet(result, new.stream)
+                write_parquet(result, new.stream)
             else:
                 output = TextIOWrapper(new.stream, encoding="utf-8", newline="", write_through=True)
-                _write_lines(result, form, output)
+                write_lines(result, form, output)
                 output.detach()
         except BaseException:
             new.abandon()
@@ -78,11 +78,15 @@ def write_file(result: pa.RecordBatchReader, place: Place, name: str, form: str)
         raise DiskError(f"{place.root}/{name}", "write", error.strerror or place.told(error)) from error
 
 
-def _write_parquet(result: pa.RecordBatchReader, stream: BinaryIO) -> None:
-    """Raises ConfigError if Parquet has no type for a column."""
+def write_parquet(result: pa.RecordBatchReader, stream: BinaryIO) -> None:
+    """Writes a Parquet file.
+
+    Raises:
+        ConfigError: Parquet has no type for a column.
+    """
     import pyarrow.parquet as pq
 
-    schema = pa.schema([field.with_name(name) for field, name in zip(result.schema, _names(result), strict=True)])
+    schema = pa.schema([field.with_name(name) for field, name in zip(result.schema, column_names(result), strict=True)])
     try:
         writer = pq.ParquetWriter(stream, schema, compression="zstd")
     except pa.ArrowNotImplementedError as error:
@@ -92,7 +96,7 @@ def _write_parquet(result: pa.RecordBatchReader, stream: BinaryIO) -> None:
             writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
 
 
-def _names(result: pa.RecordBatchReader) -> list[str]:
+def column_names(result: pa.RecordBatchReader) -> list[str]:
     """The names of the columns. If a name occurs again, it gets a number: JSON would lose the first value, and other
     engines refuse a file with such columns.
     """
@@ -107,9 +111,10 @@ def _names(result: pa.RecordBatchReader) -> list[str]:
     return names
 
 
-def _write_lines(result: pa.RecordBatchReader, form: str, output: IO[str]) -> None:
+def write_lines(result: pa.RecordBatchReader, form: str, output: IO[str]) -> None:
+    """Writes the rows as ``csv`` or ``json``."""
     if form == "json":
-        names = _names(result)
+        names = column_names(result)
         for row in rows_of(result):
             line = orjson.dumps(dict(zip(names, map(plain, row), strict=True)), option=orjson.OPT_NON_STR_KEYS)
             output.write(line.decode() + "\n")

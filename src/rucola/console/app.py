@@ -37,19 +37,20 @@ from rucola.console.api.shapes import (
     plan_shown,
 )
 from rucola.console.api.values import to_json
-from rucola.console.bounds import Places, TooManyError
+from rucola.console.bounds import TooManyError
 from rucola.console.changes.desk import ChangeDesk, ConfirmError, MovedError, ReadOnlyError, TokenError, change_of
 from rucola.console.changes.plan import KindOfChange, PlanError
 from rucola.console.cluster.watches import Watches
 from rucola.console.config import ClusterAt, ConsoleConfig
-from rucola.console.messages.decoding import BodyDecoders
-from rucola.console.messages.tail import TailDesk
+from rucola.console.desks import Desks
 from rucola.console.pages.render import STATIC, Appearance, Pages
 from rucola.console.pages.texts import translate
-from rucola.console.views.export import EXPORTS_MAX, OF_VISITOR_MAX, ExportQuery, export_messages
+from rucola.console.views.export import ExportQuery, export_messages
 from rucola.console.views.messages import OneMessageQuery, stored_message
+from rucola.console.views.sql import SqlPage, SqlQuery, owner_of, result_file, run_sql, start_sql
+from rucola.console.views.store import JobRequest, JobShown, change_job
 from rucola.console.views.table import VIEWS, View
-from rucola.console.visit import BadQueryError, NotFoundError, Visit
+from rucola.console.visit import BadQueryError, NotFoundError, NotPermittedError, Visit
 from rucola.errors import DiskError, RucolaError
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
@@ -75,7 +76,11 @@ class SignInNeededError(Exception):
 
 
 class Application:
-    """The ASGI application. Event loop only."""
+    """The ASGI application. Event loop only.
+
+    Attributes:
+        desks: what works for all visitors.
+    """
 
     def __init__(
         self,
@@ -83,25 +88,17 @@ class Application:
         origins: Origins,
         watches: Watches,
         sessions: VisitSessions,
-        throttle: Throttle,
         changes: ChangeDesk,
-        tails: TailDesk,
-        decoders: BodyDecoders,
+        desks: Desks,
         clock: Clock,
     ) -> None:
         self._config, self._watches, self._sessions = config, watches, sessions
-        self._throttle, self._changes, self._tails, self._decoders, self._clock = (
-            throttle,
-            changes,
-            tails,
-            decoders,
-            clock,
-        )
+        self._changes, self.desks, self._clock = changes, desks, clock
+        self._throttle = Throttle(clock.monotonic)
         self._clusters = {cluster.name: cluster for cluster in config.cluster_list}
         self._pages = Pages(config.base_path)
         self._scripts: dict[tuple[str, BrokerAccount], str] = {}
         """Sessions of scripts, which send their account with each request."""
-        self._exports = Places(OF_VISITOR_MAX, EXPORTS_MAX, "There are too many exports: wait until one has ended.")
         # Cookies do not tell ports apart.
         self._cookie = f"rucola_session_{config.port}"
         routes = [
@@ -116,8 +113,13 @@ class Application:
             Route("/api/{cluster}/changes/{kind}", self._api_plan, methods=["POST"]),
             Route("/api/{cluster}/message/body", self._api_body),
             Route("/api/{cluster}/messages/export", self._api_export),
+            Route("/api/{cluster}/sql", self._api_sql, methods=["POST"]),
+            Route("/api/{cluster}/sql/{form}", self._api_sql_file),
+            Route("/api/{cluster}/store/job", self._api_job, methods=["POST"]),
             Route("/api/{cluster}/{path}", self._api_view),
             Route("/{cluster}/change/{kind}", self._change, methods=["GET", "POST"]),
+            Route("/{cluster}/sql", self._start_sql, methods=["POST"]),
+            Route("/{cluster}/store/job", self._job, methods=["POST"]),
             Route("/{cluster}/{path}", self._page),
             Route("/{cluster}/", self._page),
         ]
@@ -246,6 +248,26 @@ class Application:
         }
         return self._html(request, cookie, change.template, {**values, **more}, visit, status)
 
+    async def _start_sql(self, request: Request) -> Response:
+        async def answer(_cookie: str, visit: Visit) -> Response:
+            form = await self._form(request, visit.session)
+            query = parse_query(SqlQuery, form)
+            if form.get("do") == "cancel":
+                visit.desks.queries.cancel(owner_of(visit))
+            else:
+                await start_sql(visit, query)
+            return RedirectResponse(f"{self._pages.url(visit.cluster, 'sql')}?{query_text(query)}", 303)
+
+        return await self._paged(request, answer)
+
+    async def _job(self, request: Request) -> Response:
+        async def answer(_cookie: str, visit: Visit) -> Response:
+            job = parse_query(JobRequest, await self._form(request, visit.session))
+            await change_job(visit, job)
+            return RedirectResponse(self._pages.url(visit.cluster, "store", store=job.store), 303)
+
+        return await self._paged(request, answer)
+
     async def _paged(self, request: Request, answer: Callable[[str, Visit], Awaitable[Response]]) -> Response:
         """Answers a request for a page, whose visitor gets a session if he has none."""
         cluster = self._cluster(request)
@@ -258,7 +280,9 @@ class Application:
             response: Response = RedirectResponse(self._pages.url("login", cluster=cluster.name, back=back), 303)
             self._set_cookie(request, response, cookie)
             return response
-        except (BadQueryError, NotFoundError, ReadOnlyError, TooManyError, RucolaError) as error:
+        except (
+            BadQueryError, NotFoundError, NotPermittedError, ReadOnlyError, TooManyError, RucolaError,
+        ) as error:  # fmt: skip
             return self._error_page(request, cookie, cluster, _refusal(error))
 
     def _error_page(self, request: Request, cookie: str, cluster: ClusterAt | None, refusal: _Refusal) -> Response:
@@ -299,6 +323,7 @@ class Application:
             "read_only": visit is not None and not visit.may_change,
             "may_change": visit is not None and visit.may_change,
             "may_see_bodies": visit is not None and visit.may_see_bodies,
+            "has_stores": bool(self.desks.explorer.directories),
             "csrf": session.csrf if session is not None else "",
             "here": self._here(request),
             "version": __version__,
@@ -406,7 +431,7 @@ class Application:
 
     async def _api_export(self, request: Request) -> Response:
         async def answer(visit: Visit) -> Response:
-            return await export_messages(visit, parse_query(ExportQuery, request.query_params), self._exports)
+            return await export_messages(visit, parse_query(ExportQuery, request.query_params))
 
         return await self._api(request, answer)
 
@@ -429,6 +454,29 @@ class Application:
 
         return await self._api(request, answer)
 
+    async def _api_sql(self, request: Request) -> Response:
+        async def answer(visit: Visit) -> Response:
+            return _json(to_json(await run_sql(visit, parse_query(SqlQuery, await self._json_body(request))), SqlPage))
+
+        return await self._api(request, answer)
+
+    async def _api_sql_file(self, request: Request) -> Response:
+        async def answer(visit: Visit) -> Response:
+            form = request.path_params["form"]
+            text = result_file(visit, form)
+            content = text.encode() if form == "csv" else base64.b64decode(text)
+            headers = {"content-disposition": f'attachment; filename="result.{form}"'}
+            return Response(content, media_type="application/octet-stream", headers=headers)
+
+        return await self._api(request, answer)
+
+    async def _api_job(self, request: Request) -> Response:
+        async def answer(visit: Visit) -> Response:
+            job = await change_job(visit, parse_query(JobRequest, await self._json_body(request)))
+            return _json(to_json(job, JobShown))
+
+        return await self._api(request, answer)
+
     async def _api(self, request: Request, answer: Callable[[Visit], Awaitable[Response]]) -> Response:
         """Answers a request of the API: with the session's account, or with one that the request itself has."""
         cluster = self._cluster(request)
@@ -443,8 +491,8 @@ class Application:
         except SignInNeededError as error:
             return _error(_Refusal(401, "sign-in", str(error) or "sign in, or send an account with HTTP Basic"))
         except (
-            BadQueryError, NotFoundError, PlanError, ReadOnlyError, TokenError, ConfirmError, MovedError,
-            TooManyError, RucolaError,
+            BadQueryError, NotFoundError, NotPermittedError, PlanError, ReadOnlyError, TokenError, ConfirmError,
+            MovedError, TooManyError, RucolaError,
         ) as error:  # fmt: skip
             return _error(_refusal(error))
 
@@ -511,16 +559,8 @@ class Application:
         if not account.name and not self._config.is_open:
             raise SignInNeededError
         watch = self._watches.of(cluster.name, account)
-        return Visit(
-            watch,
-            session,
-            _peer(request),
-            self._config,
-            self._changes.audited,
-            self._clock.wall_ms,
-            self._tails,
-            self._decoders,
-        )
+        about = (self._config, self._changes.audited, self._clock.wall_ms, self.desks)
+        return Visit(watch, session, _peer(request), *about)
 
     def _check_signed_in(self, visit: Visit) -> None:
         """Raises ``SignInNeededError`` if the brokers tell a visitor without an account nothing."""
@@ -626,6 +666,8 @@ def _refusal(error: Exception) -> _Refusal:
             return _Refusal(400, "cannot-change", str(error))
         case NotFoundError():
             return _Refusal(404, "not-found", " ".join(str(part) for part in error.args if part))
+        case NotPermittedError():
+            return _Refusal(403, "not-permitted", str(error))
         case ReadOnlyError():
             return _Refusal(403, "read-only", "This console or this session is read-only.")
         case TokenError():

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from rucola.common.hosts import check_bind_address, split_address
 from rucola.common.options import check_options, documented, option
 from rucola.errors import ConfigError
+from rucola.runtime.files import Files
 
 PORT: Final = 8090
 COLORS: Final = ("gray", "red", "orange", "green", "blue", "violet")
@@ -51,6 +52,11 @@ class ConsoleConfig:
         "",
         "Directory of the history and the audit log; one console at a time uses it. If empty, "
         "`$XDG_STATE_HOME/rucola/console/PORT` or `~/.local/state/rucola/console/PORT`.",
+    )
+    stores: str = option(
+        "consoleStores",
+        "",
+        "Store directories on this machine that super users may look into, separated by commas.",
     )
     public_url: str = option(
         "publicUrl",
@@ -106,12 +112,18 @@ class ConsoleConfig:
             lambda: check_bind_address(self.bind_address, self.insecure),
             self._check_clusters,
             self._check_public_url,
+            self._check_stores,
         )
 
     @property
     def cluster_list(self) -> tuple[ClusterAt, ...]:
         """The clusters, in the order in which they are given."""
         return tuple(_cluster(text) for text in self.clusters.split("|"))
+
+    @property
+    def store_list(self) -> tuple[str, ...]:
+        """The store directories, in the order in which they are given."""
+        return tuple(path.strip() for path in self.stores.split(",") if path.strip())
 
     @property
     def base_path(self) -> str:
@@ -133,6 +145,11 @@ class ConsoleConfig:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ConfigError("namesrvAddr", self.clusters, f"each name once, not {twice} twice", "clusters")
+
+    def _check_stores(self) -> None:
+        missing = next((path for path in self.store_list if not Files().is_directory(path)), None)
+        if missing is not None:
+            raise ConfigError("consoleStores", missing, "existing directories, separated by commas", "stores")
 
     def _check_public_url(self) -> None:
         if not self.public_url:

@@ -9,16 +9,22 @@ from typing import Final
 
 from rucola.console.access.headers import Origins
 from rucola.console.access.sessions import BrokerAccount, VisitSessions
-from rucola.console.access.throttle import Throttle
 from rucola.console.app import Application
 from rucola.console.audit import AuditLog
+from rucola.console.bounds import Places
 from rucola.console.changes.desk import ChangeDesk
 from rucola.console.cluster.watches import HistoryThread, Watch, Watches
 from rucola.console.config import ConsoleConfig
+from rucola.console.desks import Desks
 from rucola.console.history import History
 from rucola.console.http_server import ConsoleHttp
 from rucola.console.messages.decoding import BodyDecoders
 from rucola.console.messages.tail import TailDesk
+from rucola.console.queries.desk import QueryDesk
+from rucola.console.store.child import Child
+from rucola.console.store.explorer import StoreExplorer
+from rucola.console.views.access import JUDGE
+from rucola.console.views.export import EXPORTS_MAX, OF_VISITOR_MAX
 from rucola.errors import ConfigError, StoreLockedError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import DirectoryLock, Files
@@ -49,6 +55,7 @@ class Console:
         self._watches: Watches | None = None
         self._changes: ChangeDesk | None = None
         self._tidy: PeriodicWork | None = None
+        self._desks: Desks | None = None
         self.application: Application | None = None
 
     @property
@@ -94,6 +101,8 @@ class Console:
         await self._http.stop()
         if self._changes is not None:
             await self._changes.close()
+        if self._desks is not None:
+            await self._desks.close()
         if self._tidy is not None:
             await self._tidy.stop()
         if self._watches is not None:
@@ -122,23 +131,21 @@ class Console:
             self.config, self._clock, HistoryThread(history, self._thread), self.supervisor, sessions.accounts
         )
         self._changes = ChangeDesk(AuditLog(directory, self._clock), self._thread, monotonic)
-        tails = TailDesk(monotonic)
-        self.application = Application(
-            self.config,
-            Origins(self.config, self._http.port),
-            watches,
-            sessions,
-            Throttle(monotonic),
-            self._changes,
-            tails,
+        self._desks = desks = Desks(
+            TailDesk(monotonic),
+            Places(OF_VISITOR_MAX, EXPORTS_MAX, "There are too many exports: wait until one has ended."),
             decoders,
-            self._clock,
+            StoreExplorer(tuple(map(files.expand, self.config.store_list))),
+            QueryDesk(monotonic),
+            Child(JUDGE),
         )
+        origins = Origins(self.config, self._http.port)
+        self.application = Application(self.config, origins, watches, sessions, self._changes, desks, self._clock)
         watches.start()
 
         async def tidy() -> None:
             sessions.expire()
-            tails.expire()
+            desks.tails.expire()
             await watches.drop_idle()
 
         self._tidy = self.supervisor.every("end sessions", lambda: _TIDY_S, tidy, asyncio.get_running_loop())

@@ -9,14 +9,17 @@ from typing import Any
 from rucola.console.access.sessions import BrokerAccount, VisitSession
 from rucola.console.cluster.watches import Watch
 from rucola.console.config import ConsoleConfig
-from rucola.console.messages.decoding import BodyDecoders
-from rucola.console.messages.tail import TailDesk
+from rucola.console.desks import Desks
 
 COUNT_MAX = 1_000
 
 
 class NotFoundError(Exception):
     """There is no such object. ``args[0]`` says which one; the page says that, not that it is empty."""
+
+
+class NotPermittedError(Exception):
+    """The visitor may not see it; ``args[0]`` says what he needs."""
 
 
 class BadQueryError(Exception):
@@ -47,8 +50,7 @@ class Visit:
         config: options of the console.
         audited: returns the newest changes of the audit log, at most so many.
         now_ms: returns the time, in ms since 1970.
-        tails: the live tails of all visitors.
-        decoders: what makes text of bodies with a schema.
+        desks: what works for all visitors.
     """
 
     watch: Watch
@@ -57,8 +59,7 @@ class Visit:
     config: ConsoleConfig
     audited: Callable[[int], Awaitable[list[dict[str, Any]]]]
     now_ms: Callable[[], int]
-    tails: TailDesk
-    decoders: BodyDecoders
+    desks: Desks
 
     @property
     def cluster(self) -> str:

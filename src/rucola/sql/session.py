@@ -106,6 +106,26 @@ class Session:
         except RuntimeError as error:
             raise _interrupt(error) from error
 
+    def confine(self, memory_bytes: int) -> None:
+        """Lets queries read topics and nothing else, for the rest of the session: no files, no network, no extensions,
+        no changes of settings.
+
+        Args:
+            memory_bytes: memory of the engine; a query that needs more fails, and writes nothing to the disk.
+        """
+        for setting in (
+            "threads = 1",
+            f"memory_limit = '{memory_bytes}B'",
+            "max_temp_directory_size = '0B'",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
+            self._connection.execute(f"set {setting}")
+
+    def is_select(self, query: str) -> bool:
+        """Whether a text is one or more ``select`` statements, which change nothing."""
+        return parsed(self._connection, query).tree is not None
+
     def close(self) -> None:
         """Ends the session."""
         self._sources.close()

@@ -15,6 +15,7 @@ from tests.unit.console.visitor import Seen, seen
 
 from rucola.common.topic_config import TopicConfig
 from rucola.console.audit import AuditLog
+from rucola.console.changes import letters
 from rucola.console.changes.plan import ChangePlan, ChangeStep, carry_out
 from rucola.errors import BrokerError, DiskError, RemotingTimeoutError
 
@@ -177,7 +178,7 @@ def test_dead_letters_are_resent_to_their_group(tmp_path: Path) -> None:
         await it.look()
         assert (await it.api("group?name=G_live"))["group"]["dead"] == "3"
         shown = await plan(it, "resend", group="G_live", chosen="broker-a:0:1")
-        assert shown["does"] == "Resend 1 dead letters" and shown["steps"][0]["after"] == "%RETRY%G_live"
+        assert shown["does"] == "Resend one dead letter" and shown["steps"][0]["after"] == "%RETRY%G_live"
         made = await make(it, shown)
         assert [(one["target"], one["outcome"]) for one in made["results"]] == [("broker-a:0:1", "done")]
         found = await it.api("message?topic=%25RETRY%25G_live&broker=broker-a&queue=0&offset=0")
@@ -192,6 +193,31 @@ def test_dead_letters_are_resent_to_their_group(tmp_path: Path) -> None:
         filled = urlencode({"group": form["group"], "begin": form["begin"]})
         assert "Resend 3 dead letters" in (await it.page(f"change/resend?{filled}")).text
         assert not (await it.page("change/resend?group=G_live&chosen=broker-a:0:1")).fields["begin"]
+
+    play(tmp_path, work)
+
+
+def test_what_is_left_of_many_dead_letters_is_another_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "LETTERS_MAX", 2)
+
+    async def work(it: Seen) -> None:
+        await it.there.cluster.broker.topics.update(TopicConfig("%DLQ%G_live", 1, 1, 6))
+        for number in range(5):
+            text = properties_text(UNIQ_KEY=f"U{number}", RETRY_TOPIC="T_live")
+            await it.there.cluster.send("%DLQ%G_live", f"dead {number}".encode(), text)
+        await it.look()
+        query, rounds = {"group": "G_live", "begin": "0", "to": "topic"}, list[list[str]]()
+        while query:
+            shown = await plan(it, "resend", **query)
+            assert (len(rounds) < 2) is any("another round" in note for note in shown["notes"])
+            query = shown["rest"]
+            rounds.append([one["target"] for one in (await make(it, shown))["results"] if one["outcome"] == "done"])
+        assert rounds == [["broker-a:0:0", "broker-a:0:1"], ["broker-a:0:2", "broker-a:0:3"], ["broker-a:0:4"]]
+        address = "change/resend?group=G_live&begin=0&to=topic"
+        made = (await it.visitor.post(f"/cluster/{address}", {"token": (await it.page(address)).fields["token"]})).page
+        (link,) = [one for one in made.links if "cursor=" in one]
+        assert "Resend 2 dead letters" in (await it.visitor.get(link)).page.text
+        assert (await it.visitor.get("/cluster/change/resend?group=G_live&begin=0&cursor=x")).status == 400
 
     play(tmp_path, work)
 

@@ -105,14 +105,14 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     async def work(it: Seen) -> None:
         for query in ("", "topic=T&form=xml", "topic=T&count=0", "topic=T&begin=x", "topic=T_live&cursor=x"):
             assert (await it.visitor.get(f"{EXPORT}?{query}")).status == 400, query
-        assert len(it.console.application._exports) == 0  # type: ignore[union-attr]
+        assert len(it.console.application.desks.exports) == 0  # type: ignore[union-attr]
 
     play(tmp_path, work)
 
 
 def test_places_come_back(tmp_path: Path) -> None:
     async def work(it: Seen) -> None:
-        places = it.console.application._exports  # type: ignore[union-attr]
+        places = it.console.application.desks.exports  # type: ignore[union-attr]
         for _ in range(5):
             await lines(it, "topic=T_live")
         assert len(places) == 0

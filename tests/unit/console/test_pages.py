@@ -138,6 +138,11 @@ def test_messages(tmp_path: Path) -> None:
         assert {row["preview"] for row in found["rows"]} == {f"message {number}" for number in range(8)}
         page = await it.page("messages?topic=T_live")
         assert "Scanned 8 of 8 messages" in page.text and "Everything asked for was looked at." in page.text
+        found = await it.api("messages?topic=T_live&count=3")
+        assert (found["stop"], found["total"], found["cursor"]) == ("newest", "8", "") and found["scanned"] < "8"
+        page = await it.page("messages?topic=T_live&count=3")
+        assert "Only the newest messages were looked at." in page.text and "of 8 messages" in page.text
+        assert any("begin=0" in link and "count=3" in link for link in page.links)
         for query in ("by=key&key=live3", "by=unique&key=U3"):
             (row,) = (await it.api(f"messages?topic=T_live&{query}"))["rows"]
             assert (row["preview"], row["queue"], row["offset"]) == ("message 3", 1, "1")

@@ -151,6 +151,7 @@ def test_no_cluster(tmp_path: Path) -> None:
 def test_a_picture_of_any_steps() -> None:
     assert time_line([], "t", str) == ""
     same = time_line([LaneMark("a", 5, None, "", "x"), LaneMark("a", 5, 5, "fine", "y")], "t", str)
+    assert ">5.005<" in same, "a short line has its ends in milliseconds"
     assert same.count("<circle") == 1 and same.count("<rect") == 1 and "nan" not in same
     many = time_line([LaneMark(f"lane {n}", n, None, "", "x") for n in range(LANES_MAX + 5)], "t", str)
     assert many.count("<circle") == LANES_MAX

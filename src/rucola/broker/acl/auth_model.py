@@ -87,14 +87,20 @@ class User:
         """Whether the best-fitting rule allows the access."""
         if resource is NOTHING:
             return False
+        rule = self.deciding(resource, address)
+        if rule is None or rule.decision != "Allow":
+            return False
+        is_exact = rule.resource.partition(":")[2] == resource.name
+        return is_exact or resource.kind != "topic" or not needs_named_rule(resource.name)
+
+    def deciding(self, resource: Resource, address: Segments) -> Rule | None:
+        """The best-fitting rule; None if no rule applies."""
         best: tuple[tuple[int, int, int], Rule] | None = None
         for rule in self.rules:
             rank = rule.rank(resource, address)
             if rank is not None and (best is None or rank > best[0]):
                 best = rank, rule
-        if best is None or best[1].decision != "Allow":
-            return False
-        return best[0][1] == 1 << 20 or resource.kind != "topic" or not needs_named_rule(resource.name)
+        return None if best is None else best[1]
 
 
 def read_user(data: Mapping[str, Any], what: str) -> dict[str, str]:

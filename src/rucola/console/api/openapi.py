@@ -12,6 +12,8 @@ from rucola.console.api.values import schema
 from rucola.console.changes.table import CHANGES
 from rucola.console.messages.export import FORMATS
 from rucola.console.views.export import ExportQuery
+from rucola.console.views.sql import SqlPage, SqlQuery, run_sql
+from rucola.console.views.store import JobRequest, JobShown, change_job
 from rucola.console.views.table import VIEWS
 
 _CLUSTER = {"name": "cluster", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -67,6 +69,34 @@ def document() -> dict[str, Any]:
                 "200": {"description": "The lines.", "content": {kind: {} for kind in FORMATS.values()}},
                 **errors,
             },
+        }
+    }
+    paths["/api/{cluster}/sql"]["post"] = {
+        "operationId": "run_sql",
+        "summary": _first_line(run_sql.__doc__),
+        "parameters": [_CLUSTER],
+        "requestBody": {"required": True, "content": _json(_body(SqlQuery))},
+        "responses": {"200": _answer(schema(SqlPage, named)), **errors},
+    }
+    for form in ("csv", "parquet"):
+        paths[f"/api/{{cluster}}/sql/{form}"] = {
+            "get": {
+                "operationId": f"sql_{form}",
+                "summary": f"The result of the newest query as {form}.",
+                "parameters": [_CLUSTER],
+                "responses": {
+                    "200": {"description": "The file.", "content": {"application/octet-stream": {}}},
+                    **errors,
+                },
+            }
+        }
+    paths["/api/{cluster}/store/job"] = {
+        "post": {
+            "operationId": "store_job",
+            "summary": _first_line(change_job.__doc__),
+            "parameters": [_CLUSTER],
+            "requestBody": {"required": True, "content": _json(_body(JobRequest))},
+            "responses": {"200": _answer(schema(JobShown, named)), **errors},
         }
     }
     for change in CHANGES.values():

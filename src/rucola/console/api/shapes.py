@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rucola.console.changes.desk import TOKEN_S, Made
@@ -43,6 +44,7 @@ class PlanShown:
         does: what it does, in one sentence.
         confirm: what must be sent as ``confirm``; empty if nothing must.
         token: makes exactly this change, once, within ``seconds``.
+        rest: parameters of the next change of this kind, which goes on where this one ends; empty if nothing is left.
     """
 
     subject: str
@@ -53,6 +55,7 @@ class PlanShown:
     token: str
     seconds: int
     command: str
+    rest: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ def plan_shown(plan: ChangePlan, token: str) -> PlanShown:
         token,
         int(TOKEN_S),
         f"rucola mqadmin {plan.command}" if plan.command else "",
+        plan.rest,
     )
 
 

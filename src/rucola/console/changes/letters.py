@@ -38,6 +38,7 @@ class ResendQuery:
         chosen: places ``broker:queue:offset`` in its dead-letter topic, separated by commas; empty for a time range.
         begin: store time of the dead letter from which on: ms since 1970, or ISO 8601 (UTC without a zone).
         end: store time up to which; empty for no limit.
+        cursor: where an earlier round over the same range stopped.
         to: ``group`` (only this group reads them again) or ``topic`` (all groups of the topic do).
     """
 
@@ -45,6 +46,7 @@ class ResendQuery:
     chosen: str = ""
     begin: str = ""
     end: str = ""
+    cursor: str = ""
     to: str = "group"
 
 
@@ -54,7 +56,7 @@ def is_complete(query: ResendQuery) -> bool:
 
 
 async def plan_resend(visit: Visit, query: ResendQuery) -> ChangePlan:
-    """Plans to resend dead letters, at most ``LETTERS_MAX``."""
+    """Plans to resend dead letters; after about ``LETTERS_MAX``, the rest needs another round."""
     if query.to not in TARGETS:
         raise BadQueryError("to", query.to, ", ".join(TARGETS))
     snapshot = await visit.watch.fresh()
@@ -63,7 +65,7 @@ async def plan_resend(visit: Visit, query: ResendQuery) -> ChangePlan:
         raise PlanError("There is no group {name}.", name=query.group)
     if not query.chosen and dlq_topic(query.group) not in snapshot.topics:
         raise PlanError("There are no dead letters of {name} in this range.", name=query.group)
-    letters, is_cut = await _letters(visit, snapshot, query)
+    letters, cursor = await _letters(visit, snapshot, query)
     if not letters:
         raise PlanError("There are no dead letters of {name} in this range.", name=query.group)
     sender = MessageSender(visit)
@@ -85,21 +87,25 @@ async def plan_resend(visit: Visit, query: ResendQuery) -> ChangePlan:
     resent = sum(RESENT_FROM in letter.properties for letter in letters)
     if resent:
         notes.append(("{count} of them were resent before and failed again.", {"count": str(resent)}))
-    if is_cut:
-        notes.append(("Only the first {count}: the rest needs another round.", {"count": str(LETTERS_MAX)}))
+    rest = {}
+    if cursor:
+        notes.append(("Only the first {count}: the rest needs another round.", {"count": str(len(letters))}))
+        given = {"group": query.group, "begin": query.begin, "end": query.end, "to": query.to}
+        rest = {name: value for name, value in given.items() if value} | {"cursor": cursor}
     return ChangePlan(
         group.name,
-        "Resend {count} dead letters",
+        "Resend one dead letter" if len(letters) == 1 else "Resend {count} dead letters",
         {"count": f"{len(letters):,}"},
         tuple(steps),
         tuple((step.target, step.after) for step in steps),
         tuple(notes),
+        rest=rest,
         finish=sender.close,
     )
 
 
-async def _letters(visit: Visit, snapshot: ClusterSnapshot, query: ResendQuery) -> tuple[list[MessageExt], bool]:
-    """The dead letters, and whether there are more than the limit."""
+async def _letters(visit: Visit, snapshot: ClusterSnapshot, query: ResendQuery) -> tuple[list[MessageExt], str]:
+    """The dead letters, and where the next round goes on; empty if there are no more."""
     admin, topic = visit.watch.admin, dlq_topic(query.group)
     if query.chosen:
         places = [_place(topic, text) for text in query.chosen.split(",") if text]
@@ -113,17 +119,17 @@ async def _letters(visit: Visit, snapshot: ClusterSnapshot, query: ResendQuery) 
                     "There is no dead letter at {place}.", place=f"{queue.broker_name}:{queue.queue_id}:{offset}"
                 )
             found += answer.messages
-        return found, False
-    scanned = await scan(
-        admin,
-        snapshot,
-        ScanQuery(topic, time_ms("begin", query.begin), time_ms("end", query.end), count=LETTERS_MAX),
-    )
+        return found, ""
+    begin, end = time_ms("begin", query.begin), time_ms("end", query.end)
+    try:
+        scanned = await scan(admin, snapshot, ScanQuery(topic, begin, end, count=LETTERS_MAX, cursor=query.cursor))
+    except ValueError:
+        raise BadQueryError("cursor", query.cursor, "the cursor of an earlier round") from None
     if scanned.stop is Stop.SERVER:
         raise PlanError(
             "{server} does not answer: {why}", server=scanned.unknown[0].server, why=scanned.unknown[0].text
         )
-    return list(scanned.messages[:LETTERS_MAX]), scanned.stop is not Stop.END or len(scanned.messages) > LETTERS_MAX
+    return list(scanned.messages), scanned.cursor
 
 
 def _place(topic: str, text: str) -> tuple[MessageQueue, int]:

@@ -61,6 +61,7 @@ class ChangePlan:
         notes: further effects, each a key of the catalogue and its values.
         fingerprint: what must still be the same when the change is made.
         command: the same as options of ``rucola mqadmin``; empty if there is none.
+        rest: parameters of the next change of this kind, which goes on where this one ends; empty if nothing is left.
         finish: releases what the steps used; None if there is nothing.
     """
 
@@ -72,6 +73,7 @@ class ChangePlan:
     notes: tuple[tuple[str, Mapping[str, str]], ...] = ()
     must_type: bool = False
     command: str = ""
+    rest: Mapping[str, str] = field(default_factory=dict)
     finish: Callable[[], Awaitable[None]] | None = field(default=None, repr=False, compare=False)
 
 

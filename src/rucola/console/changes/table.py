@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rucola.console.changes import groups, letters, messages, offsets, topics, transactions
+from rucola.console.changes import access, groups, letters, messages, offsets, topics, transactions
 from rucola.console.changes.plan import KindOfChange
 
 _ADMIN: Final = "administrator"
@@ -55,6 +55,18 @@ CHANGES: Final[Mapping[str, KindOfChange]] = {
         KindOfChange(
             "delete-group", "Delete a group", groups.DeleteGroupQuery, groups.plan_delete, "change_delete_group.html",
             _ADMIN, "groups", lambda query: bool(query.name),
+        ),
+        KindOfChange(
+            "rule", "Set a rule of a user", access.RuleQuery, access.plan_rule, "change_rule.html", _ADMIN, "access",
+            lambda query: bool(query.user and query.resource),
+        ),
+        KindOfChange(
+            "delete-rule", "Delete a rule of a user", access.DeleteRuleQuery, access.plan_delete_rule,
+            "change_delete_rule.html", _ADMIN, "access", lambda query: bool(query.user and query.resource),
+        ),
+        KindOfChange(
+            "user", "Enable, disable or delete a user", access.UserQuery, access.plan_user, "change_user.html", _ADMIN,
+            "access", lambda query: bool(query.user and query.do),
         ),
     )
 }  # fmt: skip

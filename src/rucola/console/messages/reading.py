@@ -24,13 +24,20 @@ _DECODED_BYTES: Final = 64 * 1024
 
 @dataclass(slots=True)
 class QueueAt:
-    """A queue that is read: ``position`` is the next offset, ``end`` the first that is not wanted."""
+    """A queue that is read.
+
+    Attributes:
+        position: the next offset.
+        end: the first offset that is not wanted.
+        passed: messages before the first position that are left out, as only the newest are wanted.
+    """
 
     broker: str
     address: str
     number: int
     position: int
     end: int
+    passed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

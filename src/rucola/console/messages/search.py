@@ -33,6 +33,8 @@ class Stop(StrEnum):
 
     END = "end"
     """Everything that was asked for has been looked at."""
+    NEWEST = "newest"
+    """Only the newest messages of each queue have been looked at, because no begin was given."""
     LIMIT = "limit"
     """There are enough rows on the page, or enough messages were scanned; it can go on."""
     TIME = "time"
@@ -48,7 +50,7 @@ class SearchResult:
     Attributes:
         messages: what was found, each with its broker's name.
         scanned: messages that were looked at.
-        total: messages that there are in the range; None if the index was asked.
+        total: messages that there are in the range, or in all without one; None if the index was asked.
         first_ms: store time of the first scanned message; ``last_ms``: of the last one.
         cursor: where to go on, as a parameter; empty if there is nothing more.
     """
@@ -163,8 +165,8 @@ async def scan(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery) 
     deadline = loop.time() + DEADLINE_S
     state = _Scan()
     queues = await queues_of(admin, snapshot, query, state.unknown)
-    total = sum(max(queue.end - queue.position, 0) for queue in queues)
-    stop = Stop.END
+    total = sum(max(queue.end - queue.position, 0) + queue.passed for queue in queues)
+    stop = Stop.NEWEST if any(queue.passed for queue in queues) else Stop.END
     while rest := [queue for queue in queues if queue.position < queue.end]:
         if loop.time() >= deadline:
             stop = Stop.TIME
@@ -183,7 +185,7 @@ async def scan(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery) 
     if state.unknown:
         stop = Stop.SERVER
     state.messages.sort(key=lambda one: (one.store_timestamp_ms, one.broker_name, one.queue_id, one.queue_offset))
-    cursor = "" if stop is Stop.END else _cursor(queues)
+    cursor = "" if stop in (Stop.END, Stop.NEWEST) else _cursor(queues)
     return SearchResult(
         tuple(state.messages), stop, state.scanned, total, state.first_ms, state.last_ms, cursor, tuple(state.unknown)
     )
@@ -242,10 +244,12 @@ async def queues_of(
             unknown.append(span)
             continue
         begin, end = span
+        passed = 0
         if query.begin_ms is None and not query.cursor and not query.text and not query.tag:
-            begin = max(begin, end - share)
+            passed = max(end - share - begin, 0)
+            begin += passed
         begin = max(starts.get((name, number), end if query.cursor else begin), begin)
-        queues.append(QueueAt(name, broker.address, number, begin, end))
+        queues.append(QueueAt(name, broker.address, number, begin, end, passed))
     return queues
 
 

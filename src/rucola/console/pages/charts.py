@@ -8,6 +8,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from rucola.console.views.listing import Point
+from rucola.console.views.sql import Bar
 
 WIDTH: Final = 600
 HEIGHT: Final = 100
@@ -15,6 +16,7 @@ HEIGHT: Final = 100
 _TOP: Final = 3
 """Room for half of a thick line above the largest value."""
 _POINTS_MAX: Final = 300
+_NAME_MAX: Final = 26
 
 
 def chart(
@@ -55,6 +57,23 @@ def _area(run: Sequence[str]) -> str:
     """What is below a line."""
     first, last = run[0].partition(",")[0], run[-1].partition(",")[0]
     return f'<polygon class="area" points="{first},{HEIGHT} {" ".join(run)} {last},{HEIGHT}"/>'
+
+
+def bars(rows: Sequence[Bar], title: str, shown: Callable[[float | None], str]) -> Markup:
+    """A horizontal bar for each row, between its name and its value; empty without rows."""
+    if not rows:
+        return Markup("")
+    parts = "".join(
+        f'<span title="{escape(row.name)}">{escape(_cut(row.name))}</span>'
+        f'<svg viewBox="0 0 {WIDTH} 1" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect width="{WIDTH * row.part:.1f}" height="1"/></svg><span>{escape(shown(row.value))}</span>'
+        for row in rows
+    )
+    return Markup(f'<div class="bars" role="img" aria-label="{escape(title)}">{parts}</div>')
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…"
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:

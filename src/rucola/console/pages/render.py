@@ -130,6 +130,9 @@ class Pages:
             ]
             return time_line(marks, word("Members over time"), shown.utc)
 
+        def bars(rows: Any, title: str) -> Markup:
+            return charts.bars(rows, title, shown.rate)
+
         return self._environment.get_template(template).render(
             {
                 **values,
@@ -140,5 +143,6 @@ class Pages:
                 "chart": chart,
                 "way_picture": way_picture,
                 "member_picture": member_picture,
+                "bars": bars,
             }
         )

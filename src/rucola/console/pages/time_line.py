@@ -15,6 +15,8 @@ _TOP: Final = 10
 _BOTTOM: Final = 20
 _LABEL_CHARACTERS: Final = 24
 LANES_MAX: Final = 40
+_SHORT_MS: Final = 10_000
+"""A shorter line has its ends in milliseconds."""
 
 
 class LaneMark(NamedTuple):
@@ -47,6 +49,7 @@ def time_line(marks: Sequence[LaneMark], title: str, clock: Callable[[int], str]
     last_ms = max(mark.at_ms if mark.end_ms is None else mark.end_ms for mark in marks)
     span = max(last_ms - first_ms, 1)
     base = _TOP + _LANE * len(lanes)
+    begin, end = (f"{clock(at)}.{at % 1000:03d}" if span < _SHORT_MS else clock(at) for at in (first_ms, last_ms))
 
     def x(time_ms: int) -> float:
         return _LEFT + (WIDTH - _LEFT - _RIGHT) * (time_ms - first_ms) / span
@@ -63,8 +66,8 @@ def time_line(marks: Sequence[LaneMark], title: str, clock: Callable[[int], str]
         f'<svg class="lanes" viewBox="0 0 {WIDTH} {base + _BOTTOM}" role="img" aria-label="{escape(title)}">'
         f"{''.join(parts)}"
         f'<line class="axis" x1="{_LEFT}" y1="{base}" x2="{WIDTH - _RIGHT}" y2="{base}"/>'
-        f'<text class="tick" x="{_LEFT}" y="{base + 15}">{escape(clock(first_ms))}</text>'
-        f'<text class="tick end" x="{WIDTH - _RIGHT}" y="{base + 15}">{escape(clock(last_ms))}</text></svg>'
+        f'<text class="tick" x="{_LEFT}" y="{base + 15}">{escape(begin)}</text>'
+        f'<text class="tick end" x="{WIDTH - _RIGHT}" y="{base + 15}">{escape(end)}</text></svg>'
     )
 
 

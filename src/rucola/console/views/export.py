@@ -11,7 +11,6 @@ from typing import Final
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from rucola.console.bounds import Places
 from rucola.console.messages.export import EXPORT_S, FORMATS, ROWS_MAX, export
 from rucola.console.messages.search import ScanQuery
 from rucola.console.times import time_ms
@@ -70,7 +69,7 @@ class ExportResponse(StreamingResponse):
             self._give_back()
 
 
-async def export_messages(visit: Visit, query: ExportQuery, places: Places) -> ExportResponse:
+async def export_messages(visit: Visit, query: ExportQuery) -> ExportResponse:
     """Exports messages.
 
     Raises:
@@ -87,7 +86,7 @@ async def export_messages(visit: Visit, query: ExportQuery, places: Places) -> E
     scanned = ScanQuery(query.topic, begin or 0, end, query.tag, query.text, query.count, query.cursor)
     snapshot = await visit.watch.fresh()
     lines = export(visit.watch.admin, snapshot, scanned, query.form, visit.may_see_bodies)
-    visitor = visit.account.name or visit.peer
+    visitor, places = visit.account.name or visit.peer, visit.desks.exports
     places.take(visitor)
     try:
         first = await anext(lines)

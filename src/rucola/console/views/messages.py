@@ -69,7 +69,7 @@ class MessagePage:
 
     Attributes:
         searched: whether a search was asked for.
-        stop: why it stopped: ``end``, ``limit``, ``time`` or ``server``.
+        stop: why it stopped: ``end``, ``newest``, ``limit``, ``time`` or ``server``.
         scanned: messages that were looked at, of ``total`` in the range.
         cursor: where to go on; empty if there is nothing more.
     """
@@ -163,7 +163,7 @@ async def message(visit: Visit, query: OneMessageQuery) -> MessageView:
     transaction = TRANSACTION.get(found.sys_flag & 0xC)
     traits = [name for flag, name in TRAITS if found.sys_flag & flag] + ([transaction] if transaction else [])
     is_open = visit.may_see_bodies
-    decoder = visit.decoders.of(origin_of(found))
+    decoder = visit.desks.decoders.of(origin_of(found))
     body = await asyncio.to_thread(view_body, found.body, query.form, query.at, decoder) if is_open else None
     is_returned = is_retry_topic(query.topic) or is_dlq_topic(query.topic)
     return MessageView(

@@ -8,7 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rucola.console.lists import ListQuery
-from rucola.console.views import audit, history, lists, members, messages, objects, tail, trace, waiting
+from rucola.console.views import (
+    access,
+    audit,
+    history,
+    lists,
+    members,
+    messages,
+    objects,
+    sql,
+    store,
+    tail,
+    trace,
+    waiting,
+)
 from rucola.console.views.listing import NameQuery, NoQuery
 from rucola.console.visit import Visit
 
@@ -126,6 +139,19 @@ VIEWS: Final = (
     View(
         "waiting", "Waiting", waiting.WaitingQuery, waiting.WaitingPage, waiting.waiting_messages, "waiting.html",
         _nothing, "waiting", live=False,
+    ),
+    View(
+        "access", "Access", access.AccessQuery, access.AccessPage, access.access, "access.html", _fixed("listUser"),
+        "access", live=False,
+    ),
+    View("sql", "SQL", sql.SqlQuery, sql.SqlPage, sql.sql, "sql.html", _nothing, "sql"),
+    View("store", "Store", store.StoreQuery, store.StorePage, store.stores, "store.html", _nothing, "store"),
+    View(
+        "store-item", "Store", store.ItemQuery, store.ItemPage, store.item, "store_item.html", _nothing, "store",
+        live=False,
+    ),
+    View(
+        "store-key", "Store", store.KeyQuery, store.KeyPage, store.key, "store_key.html", _nothing, "store", live=False
     ),
     View("history", "History", history.HistoryQuery, history.HistoryPage, history.history, "", _nothing, ""),
     View("audit", "Changes made", NoQuery, audit.AuditPage, audit.audit, "audit.html", _nothing, "audit", live=False),

@@ -73,11 +73,11 @@ async def tail(visit: Visit, query: TailQuery) -> TailPage:
     of = TailOf(
         visit.cluster, visit.account.name or visit.peer, session, query.topic, query.sql or query.tag, bool(query.sql)
     )
-    window = visit.tails.tail(of, visit.may_see_bodies)
+    window = visit.desks.tails.tail(of, visit.may_see_bodies)
     if window is None:
         return TailPage("ended", (), 0, 0, None, (), topics)
     if not query.paused:
-        await window.look(visit.watch.admin, snapshot, visit.tails.now_s())
+        await window.look(visit.watch.admin, snapshot, visit.desks.tails.now_s())
     state = "paused" if query.paused else "follows"
     rows = tuple(reversed(window.rows))
     return TailPage(state, rows, window.seen, window.dropped, window.rate, window.unknown, topics)

@@ -6,6 +6,7 @@ import re
 
 from rucola.console.pages import charts, shown
 from rucola.console.views.listing import Point
+from rucola.console.views.sql import Bar
 
 
 def chart(*values: float | None) -> str:
@@ -40,3 +41,11 @@ def test_numbers_and_times_are_text() -> None:
 
 def test_one_value_is_no_chart() -> None:
     assert chart(1.0, None) == ""
+
+
+def test_bars_are_as_long_as_their_part() -> None:
+    rows = [Bar("new", 667.0, 1.0), Bar("<changed>" * 9, 334.0, 0.5)]
+    text = str(charts.bars(rows, "messages", shown.rate))
+    assert re.findall(r'<rect width="([0-9.]+)"', text) == [f"{charts.WIDTH:.1f}", f"{charts.WIDTH / 2:.1f}"]
+    assert ">new<" in text and ">667<" in text and "<changed>" not in text and "…<" in text
+    assert charts.bars([], "messages", shown.rate) == ""

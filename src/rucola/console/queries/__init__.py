@@ -1,0 +1,1 @@
+"""Queries over topics, each in a process of its own that can be killed."""
