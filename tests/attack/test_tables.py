@@ -93,6 +93,8 @@ TABLES = {
     "broker/filter/sql_expressions:SqlExpressions._kept": CACHE,
     "broker/filter/sql_expressions:SqlExpressions._resuming": SHARE,
     "broker/flush_waiters:FlushWaiters._waiting": WAITING_SENDS,
+    "broker/ha/controller_session:ControllerSession._tasks": NONE,
+    "broker/ha/controller_session:ControllerSession._works": NONE,
     "broker/ha/master:HaServer.slaves": "addresses that the operator has listed: 64 connections",
     "broker/ha/pre_online:PreOnline._asked": "one number per slave of the group",
     "broker/ha/replica:Replica._topics": "by the master's topics; a replica has no clients",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from argparse import Namespace
 from dataclasses import replace
 from typing import Final
@@ -89,7 +88,7 @@ def run(options: Namespace) -> int:
         if options.once or options.json:
             return asyncio.run(_once(options, account, query))
         require(TOP, "rucola top without --once")
-        if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        if not all(map(os.isatty, range(3))):
             raise ConfigError("--once", "false", "true, because input, output and error are no terminal")
         from rucola.cli.top_app import TopApp
 

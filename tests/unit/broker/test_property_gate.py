@@ -281,8 +281,9 @@ def test_the_kernel_finds_exactly_what_the_gate_must_see() -> None:
         table[FrameColumn.BODY_LEN], table[FrameColumn.PROPERTIES_POS] = 4, 4
         table[FrameColumn.PROPERTIES_LEN] = len(text)
         traits = inspect_rows(b"body" + text, table, 0, 1, 100, 1)
-        acts = name in DELAYING - {"__STARTDELIVERTIME"} | {"TRAN_MSG", "TIMER_DELAY_LEVEL", "__LITE_TOPIC"}
+        acts = name in DELAYING - {"__STARTDELIVERTIME"} | {"TRAN_MSG", "TIMER_DELAY_LEVEL"}
         assert bool(traits & SendTrait.SPECIAL) is (name in judged or acts), name
+        assert bool(traits & SendTrait.LITE) is (name == "__LITE_TOPIC"), name
 
 
 def test_the_page_names_what_is_dropped_and_refused() -> None:

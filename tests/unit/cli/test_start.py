@@ -29,9 +29,9 @@ from rucola.errors import ConfigError
 OPTION = re.compile(r"(?<![\w-])--[a-z][A-Za-z0-9-]+")
 ELSEWHERE = {
     "--archives": ["spark.py"],
-    "--descriptor": ["decoding.py"],
+    "--descriptor": ["config.py", "decoding.py"],
     "--disable-pip-version-check": ["spark.py"],
-    "--include": ["decoding.py"],
+    "--include": ["config.py", "decoding.py"],
     "--no-compile": ["spark.py"],
     "--quiet": ["spark.py"],
 }
