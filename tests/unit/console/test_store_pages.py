@@ -117,6 +117,7 @@ def test_jobs(tmp_path: Path) -> None:
         found = await finished(it, "shares")
         (topic,) = found["segments"][0]["topics"]
         assert (topic["topic"], topic["messages"], topic["bytes"]) == ("TopicTest", "164", "25790")
+        assert topic["part"] == 1.0, "a share is one of what is stored, not of the file"
         text = (await it.page("store")).text
         assert "164 records were read, 1 findings." in text and "25.2 KiB" in text
         started = await it.visitor.send("/api/cluster/store/job", {"job": "shares", "do": "start"}, csrf)

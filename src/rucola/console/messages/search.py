@@ -185,9 +185,15 @@ async def scan(admin: AdminClient, snapshot: ClusterSnapshot, query: ScanQuery) 
     if state.unknown:
         stop = Stop.SERVER
     state.messages.sort(key=lambda one: (one.store_timestamp_ms, one.broker_name, one.queue_id, one.queue_offset))
-    cursor = "" if stop in (Stop.END, Stop.NEWEST) else _cursor(queues)
     return SearchResult(
-        tuple(state.messages), stop, state.scanned, total, state.first_ms, state.last_ms, cursor, tuple(state.unknown)
+        tuple(state.messages),
+        stop,
+        state.scanned,
+        total,
+        state.first_ms,
+        state.last_ms,
+        _cursor(queues),
+        tuple(state.unknown),
     )
 
 
