@@ -123,7 +123,7 @@ class MessageReader:
         if queue_offset > high:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         try:
-            return self._collect(queue, queue_offset, max_messages, max_bytes, tag_codes, may_block)
+            return self._collect(queue, (low, high), queue_offset, max_messages, max_bytes, tag_codes, may_block)
         except DiskError as error:
             if error.operation != "read":
                 raise
@@ -231,6 +231,7 @@ class MessageReader:
     def _collect(
         self,
         queue: ReadableQueue,
+        bounds: tuple[int, int],
         queue_offset: int,
         max_messages: int,
         max_bytes: int,
@@ -239,7 +240,7 @@ class MessageReader:
     ) -> GetMessageResult:
         config, log, chosen = self._config, self._log, self._chosen
         self._queues.note_read(queue)
-        low, high = queue.min_offset, queue.max_offset
+        low, high = bounds
         memory_from = log.max_offset - self._in_memory_bytes
         limits = PullLimits(
             log.min_offset,
