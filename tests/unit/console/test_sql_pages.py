@@ -99,6 +99,18 @@ def test_a_query_can_be_cancelled(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
+def test_a_query_ends_with_the_console(tmp_path: Path) -> None:
+    async def work(it: Seen) -> None:
+        waiting = asyncio.create_task(asked(it, RUNAWAY))
+        while (await it.api(f"sql?query={quote(RUNAWAY)}"))["state"] == "none":
+            await asyncio.sleep(0)
+        assert it.console.application is not None
+        await it.console.application.desks.close()
+        assert (await asyncio.wait_for(waiting, 10)).json["rows"] == [], "long before its own end"
+
+    play(tmp_path, work)
+
+
 def test_old_results_are_forgotten() -> None:
     async def scene() -> None:
         now = [0.0]

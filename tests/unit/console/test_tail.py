@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,21 @@ def test_a_tail_belongs_to_its_session(tmp_path: Path) -> None:
         await it.page("tail?topic=T_live")
         found = (await other.get("/api/cluster/tail?topic=T_live")).json
         assert found["rows"][0]["preview"] == "new 0", "what one visitor has read is new to the other one"
+
+    play(tmp_path, work)
+
+
+def test_a_tail_that_nobody_asks_for_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rucola.console.console._TIDY_S", 0.001)
+
+    async def work(it: Seen) -> None:
+        await it.api("tail?topic=T_live")
+        assert it.console.application is not None
+        tails = it.console.application.desks.tails
+        assert len(tails) == 1
+        monkeypatch.setattr(tail, "KEEP_S", 0.0)
+        while len(tails):
+            await asyncio.sleep(0)
 
     play(tmp_path, work)
 
