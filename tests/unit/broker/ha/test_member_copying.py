@@ -52,8 +52,8 @@ class Member:
 
     def open(self) -> None:
         self.store = MessageStore(self._config, self.files, ManualClock(step_ms=1), is_copy=True)
-        loop = asyncio.get_running_loop()
-        self.store.listen(on_flushed=lambda: loop.call_soon_threadsafe(self.copying.client.grew))
+        self._loop = asyncio.get_running_loop()
+        self.store.listen(on_flushed=self._flushed_in_thread)
         self.store.load()
         self.kept = EpochStore(self.files, self.store.root)
         self.kept.load()
@@ -70,6 +70,9 @@ class Member:
         self.store.dispatch()
         if not self.copying.is_empty:
             self.store.flush_soon()
+
+    def _flushed_in_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self.copying.client.grew)
 
     async def close(self) -> None:
         self.task.cancel()
@@ -142,6 +145,25 @@ def test_an_empty_slave_of_an_empty_master_lacks_nothing(tmp_path: Path) -> None
     run_virtual(scene())
 
 
+def test_what_is_not_synced_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path / "master", ha_listen_port=0) as cluster:
+            server, master = ha_server(cluster), cluster.broker.store
+            lead(server, EpochList((EpochEntry(1, 0),)), 1)
+            await cluster.send("T", b"x")
+            slave = Member(config_of(cluster, tmp_path / "slave"), f"127.0.0.1:{server.port}")
+            with monkeypatch.context() as patch:
+                synced = property(lambda store: store._flush.flushed_offset if store is not slave.store else 0)
+                patch.setattr(MessageStore, "flushed_offset", synced)
+                await until(lambda: slave.store.max_offset == master.max_offset)
+                await asyncio.sleep(30)
+                assert [each.link.acknowledged for each in server.slaves] == [0]
+            await until(lambda: [each.link.acknowledged for each in server.slaves] == [master.max_offset])
+            await slave.close()
+
+    run_virtual(scene())
+
+
 def test_a_surplus_is_cut_when_the_store_is_opened_again(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Cluster(tmp_path / "master", ha_listen_port=0) as cluster:
@@ -165,7 +187,7 @@ def test_a_surplus_is_cut_when_the_store_is_opened_again(tmp_path: Path) -> None
             await slave.task  # the cut is planned
             assert slave.store.max_offset == cut + len(surplus)
             await slave.open_again()
-            assert slave.store.max_offset == cut
+            assert slave.store.max_offset == cut and slave.kept.epochs.entries[0] == EpochEntry(1, 0)
             await until(lambda: slave.store.max_offset == master.max_offset)
             assert log_bytes(slave.store) == log_bytes(master)
             assert slave.kept.epochs == EpochList((EpochEntry(1, 0), EpochEntry(2, cut)))
