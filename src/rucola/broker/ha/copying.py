@@ -118,16 +118,7 @@ class Copying:
             ConfigError: the size of segments is not the master's.
             DiskError: the disk failed or is full.
         """
-        self._check_disk()
-        copying = asyncio.ensure_future(self.client.run())
-        try:
-            while not copying.done():
-                await asyncio.wait((copying,), timeout=_TICK_S)
-                self._check_disk()
-            copying.result()
-        finally:
-            copying.cancel()
-            await asyncio.gather(copying, return_exceptions=True)
+        await copy_while_disk_works(self.client, self._store)
 
     def _link(self, start: int) -> SlaveLink:
         return SlaveLink(self._log, start, self._store.root, self._common)
@@ -153,18 +144,33 @@ class Copying:
             raise ConfigError(self._rules.size_key, str(self._log.segment_bytes), allowed)
         return start or FIRST_BYTE
 
-    def _check_disk(self) -> None:
-        """Ends the copy when the disk does not take it.
 
-        Raises:
-            DiskError: the disk failed or is full.
-        """
-        store = self._store
-        if store.state is StoreState.IO_ERROR:
-            raise DiskError(
-                store.root,
-                "sync",
-                "the log or its queues cannot be written until a restart, see the log on standard error",
-            )
-        if store.lacks_space:
-            raise DiskFullError(store.root, "write", "no space left for consume queues, index or the next segment")
+async def copy_while_disk_works(client: SlaveClient, store: MessageStore) -> None:
+    """Runs a connection's client (``SlaveClient.run``) as long as the disk of the copy takes what comes.
+
+    Raises:
+        CopyRefusedError: the copy must not go on with this master's log.
+        DiskError: the disk failed or is full.
+    """
+    _check_disk(store)
+    copying = asyncio.ensure_future(client.run())
+    try:
+        while not copying.done():
+            await asyncio.wait((copying,), timeout=_TICK_S)
+            _check_disk(store)
+        copying.result()
+    finally:
+        copying.cancel()
+        await asyncio.gather(copying, return_exceptions=True)
+
+
+def _check_disk(store: MessageStore) -> None:
+    """Raises a ``DiskError`` when the disk does not take the copy."""
+    if store.state is StoreState.IO_ERROR:
+        raise DiskError(
+            store.root,
+            "sync",
+            "the log or its queues cannot be written until a restart, see the log on standard error",
+        )
+    if store.lacks_space:
+        raise DiskFullError(store.root, "write", "no space left for consume queues, index or the next segment")

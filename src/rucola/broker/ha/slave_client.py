@@ -1,7 +1,8 @@
 """Keeps a slave connected to its master's HA port.
 
 One task connects, waits until the connection is of no more use, pauses and connects again. What the bytes mean is
-decided in ``store.ha.slave_link``; here are the socket, the times and the pauses. Event loop only.
+decided in ``store.ha.slave_link``, or, behind a controller, in ``store.ha.epoch_slave``; here are the socket, the times
+and the pauses. Event loop only.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import cast
+from typing import Protocol, cast
 
 from rucola.common.hosts import split_address
 from rucola.errors import CopyRefusedError, RucolaError
-from rucola.formats.ha import encode_report
 from rucola.runtime.logs import event
-from rucola.store.ha.slave_link import SlaveLink
 from rucola.store.ha.slave_state import FINAL, SlaveState
 
 logger = logging.getLogger(__name__)
@@ -36,6 +35,61 @@ _UNSENT_MAX = 4096
 """Number of unsent bytes with which no further report is written: the master does not read."""
 _STARTS_MAX = 10
 """Number of times that the start of the log may have expired when it is asked for."""
+
+
+class CopyLink(Protocol):
+    """What decides for a connection: see ``SlaveLink``."""
+
+    @property
+    def state(self) -> SlaveState:
+        """What the connection is doing."""
+        ...
+
+    @property
+    def request(self) -> int:
+        """Physical offset that the first report asks for."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why the connection has ended."""
+        ...
+
+    @property
+    def refusal(self) -> CopyRefusedError | None:
+        """Why the copy must stop; None unless ``state`` is ``REFUSED``."""
+        ...
+
+    @property
+    def progress(self) -> int:
+        """Counts whole headers and bytes of the log."""
+        ...
+
+    @property
+    def heartbeats(self) -> int:
+        """Number of heartbeats since the last byte of the log."""
+        ...
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the next connection need not wait."""
+        ...
+
+    def report(self, flushed_offset: int) -> bytes:
+        """Returns what to send next."""
+        ...
+
+    def receive(self, data: memoryview) -> None:
+        """Takes bytes from the master."""
+        ...
+
+    def lost(self, reason: str) -> None:
+        """Notes that the connection was closed, or that the master was silent for too long."""
+        ...
+
+    def expired(self) -> None:
+        """Notes that the beginning of the log expires on the master faster than it can be asked for."""
+        ...
 
 
 class SlaveClient:
@@ -60,7 +114,7 @@ class SlaveClient:
     def __init__(
         self,
         address: Callable[[], str],
-        new_link: Callable[[int], SlaveLink],
+        new_link: Callable[[int], CopyLink],
         choose_start: Callable[[], Awaitable[int]],
         held_offset: Callable[[], int],
         appended: Callable[[], None],
@@ -103,7 +157,7 @@ class SlaveClient:
         self._soon.set()
 
     async def run(self) -> None:
-        """Copies until it is cancelled, or until the log must be cut (``CommonPoint``).
+        """Copies until it is cancelled, or until the log must be cut, as the newest link says.
 
         Raises:
             CopyRefusedError: the copy must not go on with this master's log.
@@ -124,7 +178,7 @@ class SlaveClient:
                     await self._soon.wait()
             self._soon.clear()
 
-    async def _connect_once(self) -> SlaveLink | None:
+    async def _connect_once(self) -> CopyLink | None:
         """Runs one connection to its end; returns None if there was none."""
         loop, address = asyncio.get_running_loop(), self._address()
         if not address:
@@ -132,7 +186,7 @@ class SlaveClient:
         host, port = split_address(address)
         try:
             link = self._new_link(await self._choose_start())
-            connection = _Connection(link, self._taken)
+            connection = _Connection(link, self._taken, self._greeted)
             async with asyncio.timeout(CONNECT_S):
                 await loop.create_connection(lambda: connection, host, port, ssl=self._tls)
         except CopyRefusedError:
@@ -159,7 +213,7 @@ class SlaveClient:
     async def _attend(self, connection: _Connection) -> None:
         """Sends reports and watches for silence, until the connection ends."""
         loop, link = asyncio.get_running_loop(), connection.link
-        connection.write(encode_report(link.request))
+        connection.write(link.report(link.request))
         self._reported, self._reported_s = link.request, loop.time()
         self.written_s = self._reported_s
         progress, progress_s, heartbeats = link.progress, loop.time(), 0
@@ -179,7 +233,7 @@ class SlaveClient:
 
     def _report(self, connection: _Connection) -> None:
         if connection.write(connection.link.report(self._held_offset())):
-            self._reported = self._held_offset()
+            self._reported = self._held_offset() if self.is_copying else connection.link.request
             self._reported_s = self.written_s = asyncio.get_running_loop().time()
 
     def _taken(self, count: int) -> None:
@@ -187,7 +241,12 @@ class SlaveClient:
         self.received_bytes += count
         self._appended()
 
-    async def _check_start(self, link: SlaveLink) -> None:
+    def _greeted(self) -> None:
+        """Asks for the log as soon as the handshake is over; RocketMQ's slave waits for its timer, 5 s."""
+        if self._connection is not None:
+            self._report(self._connection)
+
+    async def _check_start(self, link: CopyLink) -> None:
         """Asks again where the log begins, because the master has sent nothing from there: it may have expired.
 
         Raises:
@@ -215,11 +274,11 @@ class _Connection(asyncio.BufferedProtocol):
         failure: the error with which the slave's disk ended it.
     """
 
-    def __init__(self, link: SlaveLink, taken: Callable[[int], None]) -> None:
+    def __init__(self, link: CopyLink, taken: Callable[[int], None], greeted: Callable[[], None]) -> None:
         self.link = link
         self.failure: RucolaError | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._taken = taken
+        self._taken, self._greeted = taken, greeted
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._transport: asyncio.Transport | None = None
 
@@ -230,6 +289,7 @@ class _Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        was_greeting = self.link.state is SlaveState.HANDSHAKING
         try:
             self.link.receive(self._buffer[:nbytes])
             self._taken(nbytes)
@@ -238,6 +298,8 @@ class _Connection(asyncio.BufferedProtocol):
         if self.failure is not None or self.link.state in FINAL:
             self.close()
             self._end()
+        elif was_greeting and self.link.state is not SlaveState.HANDSHAKING:
+            self._greeted()
 
     def connection_lost(self, exc: Exception | None) -> None:
         # It does so with a slave that may not copy, or whose certificate it refuses. A master of Rucola sends an alert.

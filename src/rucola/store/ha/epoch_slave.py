@@ -34,7 +34,7 @@ from rucola.formats.auto_switch import (
     encode_epoch_report,
     encode_hello,
 )
-from rucola.formats.ha import SLAVE_REPORT, encode_header
+from rucola.formats.ha import NEWEST_SEGMENT, SLAVE_REPORT, encode_header
 from rucola.store.ha.epoch_store import EpochStore
 from rucola.store.ha.epochs import NO_COMMON_POINT, EpochList
 from rucola.store.ha.slave_link import SlaveLink
@@ -50,6 +50,7 @@ class EpochSlaveLink:
         cut_epochs: the epochs that the log has then.
         confirm_offset: physical offset up to which all members of the set in sync have the log, as far as this slave
             has it; -1 before the first transfer.
+        is_answered: False; see ``SlaveLink``.
 
     Args:
         log: the slave's log.
@@ -61,6 +62,7 @@ class EpochSlaveLink:
     def __init__(self, log: SlaveLog, epochs: EpochStore, hello: Hello, path: str) -> None:
         self.cut_offset = -1
         self.cut_epochs = EpochList()
+        self.is_answered = False
         self._log, self._epochs, self._hello, self._path = log, epochs, hello, path
         self._state = SlaveState.HANDSHAKING
         self._link: SlaveLink | None = None
@@ -71,6 +73,7 @@ class EpochSlaveLink:
         self._answer: Answer | None = None
         self._theirs = EpochList()
         self._is_unproved = False
+        self._empty_heartbeats = 0
         self._head = bytearray()
         self._body_left = 0
         log.expect_again()
@@ -94,6 +97,16 @@ class EpochSlaveLink:
     def progress(self) -> int:
         """Counts whole headers and bytes of the log; a master that is silent leaves it unchanged."""
         return self._progress
+
+    @property
+    def request(self) -> int:
+        """Physical offset that the first report asks for; ``NEWEST_SEGMENT`` before the handshake is answered."""
+        return NEWEST_SEGMENT if self._link is None else self._link.request
+
+    @property
+    def heartbeats(self) -> int:
+        """Number of heartbeats since the last byte of the log."""
+        return self._empty_heartbeats + (0 if self._link is None else self._link.heartbeats)
 
     @property
     def confirm_offset(self) -> int:
@@ -136,6 +149,11 @@ class EpochSlaveLink:
             self._link.lost(reason)
         elif self._state not in FINAL:
             self._end(SlaveEvent.LOST, reason)
+
+    def expired(self) -> None:
+        """Notes that the beginning of the log expires on the master faster than it can be asked for."""
+        assert self._link is not None, "nothing is asked for before the handshake is answered"
+        self._link.expired()
 
     @property
     def _head_bytes(self) -> int:
@@ -197,14 +215,15 @@ class EpochSlaveLink:
     def _begin(self, event: SlaveEvent) -> None:
         """Goes on with the log as it is."""
         self._state = after(self._state, event)
-        self._link = SlaveLink(self._log, 0, self._path)
+        self._link = SlaveLink(self._log, NEWEST_SEGMENT, self._path)
 
     def _take_transfer(self, link: SlaveLink) -> None:
         transfer = decode_transfer(self._head)
         self._head.clear()
         self._progress += 1
         if transfer.physical_offset < 0:
-            return  # the master's log is empty
+            self._empty_heartbeats += 1  # the master's log is empty
+            return
         end = transfer.physical_offset + transfer.body_bytes
         if transfer.body_bytes and not self._knows(EpochEntry(transfer.epoch, transfer.epoch_start), end):
             self._disorder(f"bytes up to {end} of epoch {transfer[2:4]}, known are {self._theirs.entries}")
@@ -212,6 +231,7 @@ class EpochSlaveLink:
         self._write_epochs(link, end)
         self._confirm_offset = max(self._confirm_offset, transfer.confirm_offset)
         self._body_left = transfer.body_bytes
+        self._empty_heartbeats = 0
         link.receive(memoryview(encode_header(transfer.physical_offset, transfer.body_bytes)))
 
     def _knows(self, epoch: EpochEntry, end: int) -> bool:
