@@ -64,6 +64,11 @@ class NewLetters:
     since_ms: int
 
 
+def problems_of_group(group: GroupState) -> tuple[ClusterProblem, ...]:
+    """What is wrong with one group, but for its dead letters."""
+    return tuple(sorted(_of_group(group), key=lambda one: one.severity))
+
+
 def problems(snapshot: ClusterSnapshot, letters: Mapping[str, NewLetters]) -> list[ClusterProblem]:
     """The problems of a cluster, the worst first.
 
@@ -136,13 +141,19 @@ def _of_groups(snapshot: ClusterSnapshot) -> Iterator[ClusterProblem]:
 
 def _of_group(group: GroupState) -> Iterator[ClusterProblem]:
     def problem(severity: Severity, kind: str, text: str, values: Mapping[str, str], step: str) -> ClusterProblem:
-        since_ms = group.behind_ms if kind in ("no-members", "lag-grows") else None
+        since_ms = group.behind_ms if kind in ("no-members", "stands-still", "lag-grows") else None
         return ClusterProblem(severity, kind, "group", group.name, text, values, since_ms, step)
 
     lag = group.lag or 0
     if lag and group.members == ():
         text = "has {lag} messages waiting and no member"
         yield problem(Severity.BAD, "no-members", text, {"lag": f"{lag:,}"}, "start its consumers")
+    elif lag and group.members and group.out_rate == 0 and group.trend is not None and group.trend >= 0:
+        yield problem(
+            Severity.BAD, "stands-still", "stands still: {lag} messages waiting, and its {count} members take none",
+            {"lag": f"{lag:,}", "count": f"{len(group.members):,}"},
+            "ask its members for their stacks: a listener may hang",
+        )  # fmt: skip
     elif lag >= LAG_MIN and group.trend is not None and group.trend >= GROWING:
         yield problem(
             Severity.BAD, "lag-grows", "falls behind: {lag} messages waiting, {trend} more each second",

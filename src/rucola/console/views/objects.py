@@ -11,6 +11,7 @@ from typing import Any, Final
 from rucola.common.options import SECRET_SHOWN
 from rucola.console.cluster import seen
 from rucola.console.cluster.asking import Reason, Unknown, by_deadline, known
+from rucola.console.cluster.problems import ClusterProblem, problems_of_group
 from rucola.console.cluster.snapshot import BrokerState, ClientState, GroupState, Large, TopicState
 from rucola.console.cluster.subscriptions import queues_of_member, subscriptions_of
 from rucola.console.views.listing import NameQuery, Series, series
@@ -82,6 +83,7 @@ class GroupPage:
     """A group with its queues, members and configuration on each broker."""
 
     group: GroupState
+    problems: tuple[ClusterProblem, ...]
     queues: tuple[QueueOfGroup, ...]
     configs: Mapping[str, Mapping[str, str]]
     series: tuple[Series, ...]
@@ -227,6 +229,7 @@ async def group(visit: Visit, query: NameQuery) -> GroupPage:
     }
     return GroupPage(
         state,
+        problems_of_group(state),
         queues,
         by_broker,
         await series(visit, f"group/{state.name}/lag", f"group/{state.name}/out"),
