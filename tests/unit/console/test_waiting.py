@@ -37,7 +37,7 @@ def test_delayed_messages_by_level(tmp_path: Path) -> None:
     async def work(it: Seen) -> None:
         cluster = it.there.cluster
         assert (await it.api("waiting"))["sums"] == []
-        assert "Nothing waits." in (await it.page("waiting")).text
+        assert "No message waits for this." in (await it.page("waiting")).text
         for number in range(3):
             await cluster.send("T_live", b"late", properties_text(UNIQ_KEY=f"D{number}", DELAY="18"))
         await cluster.send("%RETRY%G_live", b"again", properties_text(UNIQ_KEY="R", DELAY="17"))
@@ -147,7 +147,7 @@ def test_what_a_broker_does_not_tell(tmp_path: Path) -> None:
             found = await it.api(f"waiting?kind={kind}")
             assert found["sums"] == [] and found["unknown"], kind
             text = (await it.page(f"waiting?kind={kind}")).text
-            assert "Cannot tell." in text and "Nothing waits." not in text
+            assert "Cannot tell." in text and "No message waits for this." not in text
 
     play(tmp_path, work)
 
@@ -156,6 +156,6 @@ def test_no_cluster_is_no_empty_list(tmp_path: Path) -> None:
     async def scene() -> None:
         async with console_of("127.0.0.1:1", tmp_path) as console:
             page = (await Visitor(console).get("/cluster/waiting")).page
-            assert "Nothing waits." not in page.text and "Cannot tell." in page.text
+            assert "No message waits for this." not in page.text and "Cannot tell." in page.text
 
     run(scene())
