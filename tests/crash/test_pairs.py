@@ -11,7 +11,7 @@ from tests.crash.pair_ledger import Broken
 from tests.crash.pair_workloads import CONFIGS, WORKLOADS
 from tests.sizes import size
 
-from rucola.broker.ha.copying import Copying
+from rucola.broker.ha import copying
 from rucola.broker.ha.master import HaServer
 from rucola.store.ha.master_link import MasterLink
 from rucola.store.ha.overlap import Overlap
@@ -98,7 +98,7 @@ def _failed_syncs_are_repeated(patch: pytest.MonkeyPatch) -> None:
 
 
 def _trouble_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Copying, "_check_disk", lambda _: None)
+    patch.setattr(copying, "_check_disk", lambda _: None)
 
 
 @pytest.mark.few(4)
