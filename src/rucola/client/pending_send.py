@@ -48,8 +48,6 @@ _REFUSED_PAUSE_S = 0.01
 """The second and later retries to connect wait at least this number of seconds, even if a shorter pause is
 configured.
 """
-_MASTER_PAUSE_S = 0.1
-"""While no broker is the master, a send looks for one after each pause of this number of seconds."""
 MESSAGE, BATCH, REPLY = range(3)
 """Kind of a request: one message, a batch, or a reply to a request."""
 
@@ -89,6 +87,11 @@ class SendRules(Protocol):
     def broker_refused(self, send: PendingSend) -> None:
         """Called when the broker refused ``send``; a different broker may accept the message."""
 
+    def wait_for_master(self, send: PendingSend, error: RucolaError) -> None:
+        """Called when no broker is a master to which ``send`` could go. Later calls ``send.again``, or fails it with
+        ``error`` when its time is up.
+        """
+
     def succeeded(self, send: PendingSend) -> None:
         """Called when the message was stored, if ``waited_for`` is True; otherwise ``send`` itself lowers ``in_flight``
         and ``in_flight_bytes``.
@@ -123,17 +126,18 @@ class PendingSend(Waiter):
         size: size of the body as sent, in bytes.
         epoch: number of calls of ``flush`` before the submission.
         future: receives the result.
+        expires_at: the event loop's time at which the send ends, whatever it waits for.
     """
 
     __slots__ = (
         "_attempts",
         "_encoded",
-        "_expires_at",
         "_retries_left",
         "_rules",
         "_stored",
         "_target",
         "epoch",
+        "expires_at",
         "fixed_queue",
         "future",
         "kind",
@@ -160,7 +164,7 @@ class PendingSend(Waiter):
         self.size = len(encoded[0])
         timeout_ms, self._retries_left, self.kind = terms
         self._encoded = encoded
-        self.deadline = self._expires_at = loop.time() + timeout_ms / 1000
+        self.deadline = self.expires_at = loop.time() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
         self._attempts = 1  # number of the next or current attempt
         # target of the latest attempt
@@ -171,7 +175,7 @@ class PendingSend(Waiter):
 
     def ended(self) -> bool:
         """Whether the send was cancelled or timed out before its first attempt; if so, ends it with ``expire``."""
-        if not self.future.done() and self._now() < self._expires_at:
+        if not self.future.done() and self._now() < self.expires_at:
             return False
         self.expire(NoRouteError(self.topic, f"none came within {self.timeout_ms} ms"))
         return True
@@ -186,7 +190,7 @@ class PendingSend(Waiter):
     def send(self, target: SendTarget) -> None:
         """Starts an attempt with the remaining time."""
         now = self._now()
-        timeout_ms = max(1, round((self._expires_at - now) * 1000))
+        timeout_ms = max(1, round((self.expires_at - now) * 1000))
         if 0 < self._rules.attempt_timeout_ms < timeout_ms:
             timeout_ms = self._rules.attempt_timeout_ms
         self.wait_for(timeout_ms, now)
@@ -322,33 +326,30 @@ class PendingSend(Waiter):
             pause_s = min(rules.backoff_ms << min(self._attempts - 2, 16), rules.backoff_max_ms) / 1000
             if not sent:
                 pause_s = max(pause_s, _REFUSED_PAUSE_S)
-        if (sent and self._retries_left <= 0) or self._now() + pause_s >= self._expires_at or self.future.done():
+        if (sent and self._retries_left <= 0) or self._now() + pause_s >= self.expires_at or self.future.done():
             self.fail(error)
             return
         self._retries_left -= sent
         self._attempts += 1
         if pause_s:
-            self.future.get_loop().call_later(pause_s, self._again, error, self.broker_name)
+            self.future.get_loop().call_later(pause_s, self.again, error, self.broker_name)
         else:
-            self._again(error, self.broker_name)
+            self.again(error, self.broker_name)
 
-    def wait_for_master(self, error: RucolaError) -> None:
-        """Makes the next attempt when a broker has become master, unless the time is up before; then ends with
-        ``error``.
+    def again(self, error: RucolaError, failed: str | None = None) -> None:
+        """Makes the next attempt.
+
+        Args:
+            error: the error of the attempt before, with which the send ends if there is no next one.
+            failed: name of the broker that is avoided if there is a different one.
         """
-        if self._now() + _MASTER_PAUSE_S < self._expires_at and not self.future.done():
-            self.future.get_loop().call_later(_MASTER_PAUSE_S, self._again, error, None)
-        else:
-            self.fail(error)
-
-    def _again(self, error: RucolaError, failed: str | None) -> None:
         if self.future.done():
             self._rules.finished(self)
             return
         try:
             target = self._rules.next_target(self, failed)
         except NoRouteError:
-            self.wait_for_master(error)  # the attempt's own error is more useful than the missing route
+            self._rules.wait_for_master(self, error)  # the attempt's own error is more useful than the missing route
         except RemotingClosedError as closed:
             self.fail(closed)
         except RucolaError:

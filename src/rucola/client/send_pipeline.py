@@ -14,6 +14,7 @@ from itertools import cycle, islice
 from rucola.client.config import ProducerConfig
 from rucola.client.fault import LatencyFaultTolerance
 from rucola.client.instance import ClientInstance
+from rucola.client.master_wait import MasterWait
 from rucola.client.pending_send import MESSAGE, PendingSend, SendTarget, SendTerms
 from rucola.client.queue_selector import ChosenQueue
 from rucola.client.send_result import SendResult
@@ -126,6 +127,7 @@ class SendPipeline:
         self._first_turn = first_turn
         self._targets: dict[str, _TopicTargets] = {}
         self._searches: dict[str, _RouteSearch] = {}
+        self._masterless = MasterWait(instance.routes, instance.keep, self._refresh_soon, self.finished)
         self._room_waiters: dict[asyncio.Future[None], None] = {}
         self._flush_points: dict[int, _FlushPoint] = {}
         self._flush_order: deque[int] = deque()
@@ -193,7 +195,11 @@ class SendPipeline:
         await self._routes.route(topic)
         if isinstance(fixed_queue, ChosenQueue):
             fixed_queue = fixed_queue.choose(self._routes.routes[topic].publish_queues)
-        target = self._choose(topic, fixed_queue, None)
+        try:
+            target = self._choose(topic, fixed_queue, None)
+        except NoRouteError:
+            self._refresh_soon(topic)
+            raise
         opaque = self.client.next_opaque()
         now_ms = self.wall_ms()
         head = target.heads[MESSAGE]
@@ -201,9 +207,10 @@ class SendPipeline:
         self.client.send_oneway(target.address, start + body)
 
     def abandon(self) -> None:
-        """Fails the messages that still wait for a route; called when the connections are closed."""
+        """Fails the messages that still wait for a route or a master; called when the connections are closed."""
         for search in list(self._searches.values()):
             self._end_search(search, self._closed(search.topic))
+        self._masterless.fail_all(self._closed)
 
     async def ready(self) -> None:
         """Waits until another message may be sent.
@@ -248,7 +255,8 @@ class SendPipeline:
 
         Raises:
             ClientError: the topic has no writable queue, or the caller's queue selector failed.
-            NoRouteError: none of the brokers has a master now; the route is being fetched again.
+            NoRouteError: none of the brokers has a master now.
+            RemotingClosedError: the same, and the producer is shut down.
         """
         queue = send.fixed_queue
         if isinstance(queue, ChosenQueue):
@@ -267,6 +275,10 @@ class SendPipeline:
         """Avoids the broker for some time, if configured."""
         if self._faults is not None:
             self._faults.failed(send.broker_name, self._loop.time())
+
+    def wait_for_master(self, send: PendingSend, error: RucolaError) -> None:
+        """Makes ``send`` wait until a route has changed, at most until its time is up."""
+        self._masterless.add(send, error)
 
     def succeeded(self, send: PendingSend) -> None:
         """Like ``finished``; also records the latency of the broker to which ``send`` went."""
@@ -354,7 +366,7 @@ class SendPipeline:
         try:
             target = self.next_target(send, None)
         except NoRouteError as error:
-            send.wait_for_master(error)
+            self.wait_for_master(send, error)
         except RucolaError as error:
             send.fail(error)
         except BaseException:
@@ -444,10 +456,9 @@ class SendPipeline:
             raise interrupt
 
     def _without_master(self, topic: str, brokers: frozenset[str]) -> RucolaError:
-        """The error of a message while none of the brokers has a master; looks for a new one."""
+        """The error of a message while none of the brokers has a master."""
         if not self._instance.running:
             return self._closed(topic)
-        self._refresh_soon(topic)
         return NoRouteError(topic, f"no master of {', '.join(sorted(brokers))} is registered")
 
     def _closed(self, topic: str) -> RucolaError:

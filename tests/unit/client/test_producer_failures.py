@@ -363,9 +363,12 @@ def test_messages_without_a_master_end(broker, ends):
                 send.cancel()
             elif ends == "shutdown":
                 ending.cancel()
+            if ends == "shutdown":  # nobody waits for a timer
+                await settle(20)
+                assert send.done()
             for turn in range(11):
                 await settle(20)
-                assert ends != "time" or turn > 8 or not send.done()
+                assert ends != "time" or turn > 9 or not send.done()
                 advance(0.1)
             await asyncio.wait((ending,))
             assert producer.in_flight == 0
@@ -376,5 +379,76 @@ def test_messages_without_a_master_end(broker, ends):
                 with pytest.raises(RemotingClosedError, match="nothing was sent"):
                     send.result()
             assert not one.stored
+
+    run_stepped(scene())
+
+
+def test_a_hundred_messages_without_a_master_cost_one_task(broker):
+    """They look again when a route has changed, not each by itself; a cancelled one is not in flight any more."""
+
+    async def scene() -> None:
+        config = ProducerConfig(send_msg_timeout_ms=60_000, poll_name_server_interval_ms=36_000_000)
+        async with broker("a", {"T": 1}) as one:
+            one.broker_id = 1
+            async with Producer("pg", one.address, config) as producer:
+                await producer._instance.routes.route("T")
+                looks = 0
+                choose = producer._pipeline._choose
+
+                def counted(*arguments: object) -> object:
+                    nonlocal looks
+                    looks += 1
+                    return choose(*arguments)
+
+                producer._pipeline._choose = counted
+                sends = [producer.submit(Message("T", b"x")) for _ in range(100)]
+                sends[5].cancel()
+                for _ in range(50):
+                    await settle(20)
+                    advance(0.1)
+                assert (looks, producer.in_flight) == (100, 99)
+                assert one.codes().count(ROUTE) <= 7
+                one.broker_id = 0
+                for _ in range(11):
+                    await settle(20)
+                    advance(0.1)
+                await settle(200)
+                assert (looks, len(one.stored), producer.in_flight) == (199, 99, 0)
+                one.broker_id = 1  # the next time
+                await producer._instance.routes.refresh("T")
+                last = producer.submit(Message("T", b"x"))
+                await settle(20)
+                one.broker_id = 0
+                for _ in range(12):
+                    await settle(20)
+                    advance(0.1)
+                await settle(20)
+                assert last.done()
+
+    run_stepped(scene())
+
+
+def test_an_interrupt_in_a_selector_of_one_message_that_waits_keeps_no_other_waiting(broker):
+    async def scene() -> None:
+        config = ProducerConfig(send_msg_timeout_ms=60_000, poll_name_server_interval_ms=36_000_000)
+        async with broker("a", {"T": 2}) as one:
+            one.broker_id = 1
+            async with Producer("pg", one.address, config) as producer:
+                await producer._instance.routes.route("T")
+
+                def interrupted(*_: object) -> MessageQueue:
+                    raise KeyboardInterrupt
+
+                first = producer.submit(Message("T", b"x"), selector=interrupted)
+                second = producer.submit(Message("T", b"x"))
+                await settle(20)
+                one.broker_id = 0
+                await producer._instance.routes.refresh("T")
+                wait = producer._pipeline._masterless
+                with pytest.raises(KeyboardInterrupt):
+                    wait._send_all()
+                with pytest.raises(ClientError, match="was interrupted"):
+                    await first
+                assert (await second).status is SendStatus.SEND_OK
 
     run_stepped(scene())
