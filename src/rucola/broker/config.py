@@ -692,10 +692,10 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     for key in not_ours:
         if key not in REFERENCE_KEYS:
             problems.add(ConfigError(key, values[key], "only keys of this broker or of RocketMQ's broker.conf"))
-    if values.get("enableControllerMode", "").strip() == "true":
+    if _is_true(values, "enableControllerMode"):
         # Without an effect, each broker of a group would be a master.
         problems.add(ConfigError("enableControllerMode", "true", "false: only RocketMQ's brokers have controller mode"))
-    if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
+    if _is_true(values, "aclEnable") or _is_true(values, "authenticationEnabled"):
         # With access control, topics and groups are not created automatically unless the options demand it.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
     if "brokerRole" in values:
@@ -720,6 +720,11 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
             bindAddress=broker_config.bind_address,
         )
     return broker_config, store_config
+
+
+def _is_true(values: Mapping[str, str], key: str) -> bool:
+    """Whether a text that was not parsed yet says true; as for Java, case does not matter."""
+    return values.get(key, "").strip().lower() == "true"
 
 
 def _is_loopback(host: str) -> bool:

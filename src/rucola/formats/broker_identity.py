@@ -16,6 +16,7 @@ from rucola.common.numbers import INT64_MAX
 from rucola.errors import FormatError
 
 _WHAT: Final = "identity of a broker"
+_DIGITS_MAX: Final = len(str(INT64_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,16 @@ class BrokerIdentity:
             is_temporary: whether the file is ``brokerIdentity-temp``.
 
         Raises:
-            FormatError: a part is missing or empty, or the number is none.
+            FormatError: a part is missing or empty, or the number is none or too large.
         """
         parts = content.decode("utf-8", "replace").strip().split("#")
-        if len(parts) != 3 + is_temporary or not parts[2].isascii() or not parts[2].isdigit():
+        number = parts[2] if len(parts) == 3 + is_temporary else ""
+        if not number.isascii() or not number.isdigit() or len(number) > _DIGITS_MAX:
             expected = "cluster#name#number#code" if is_temporary else "cluster#name#number"
             raise FormatError(_WHAT, 0, expected, repr("#".join(parts)[:80]), source)
         if is_temporary and not parts[3]:
             raise FormatError(_WHAT, 0, "a code", "none", source)
-        return cls(parts[0], parts[1], int(parts[2][:20]), *parts[3:])
+        try:
+            return cls(parts[0], parts[1], int(number), *parts[3:])
+        except FormatError as error:
+            raise FormatError(_WHAT, 0, error.expected, error.got, source) from None

@@ -154,3 +154,12 @@ def test_controller_mode_is_refused() -> None:
         broker_options({"enableControllerMode": "true", "controllerAddr": "127.0.0.1:9878"})
     assert (caught.value.key, caught.value.value) == ("enableControllerMode", "true")
     broker_options({"enableControllerMode": "false"})
+    with pytest.raises(ConfigError, match="only RocketMQ's brokers have controller mode"):
+        broker_options({"enableControllerMode": " True"})
+
+
+@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled"])
+@pytest.mark.parametrize("value", ["true", "TRUE "])
+def test_with_access_control_nothing_is_created_automatically(key: str, value: str) -> None:
+    config, _ = broker_options({key: value})
+    assert (config.auto_create_topic_enable, config.auto_create_subscription_group) == (False, False)

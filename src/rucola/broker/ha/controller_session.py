@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from rucola.broker.ha.in_sync_set import InSyncSet
@@ -133,7 +132,7 @@ class ControllerSession:
             FormatError: the notice cannot be understood. Nothing has changed.
         """
         self._manager.told(notice)
-        self._noted(-inf)
+        self._noted()
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -155,21 +154,16 @@ class ControllerSession:
                 self._supervisor.failed("questions to controllers", error)
 
     async def _ask_once(self, request: ControllerRequest, now: Callable[[], float]) -> None:
-        asked_s = now()
         try:
             answer = await self._questions.invoke(request.address, request.command(), TIMEOUT_MS)
         except RemotingError as error:
             self._manager.failed(request, str(error), now())
         else:
             self._manager.answered(request, answer, now())
-        self._noted(asked_s if request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO else -inf)
+        self._noted()
 
-    def _noted(self, told_s: float) -> None:
-        """Passes on what was learnt.
-
-        Args:
-            told_s: the controller has told the set after this time; ``-inf`` if it is not known when.
-        """
+    def _noted(self) -> None:
+        """Passes on what was learnt."""
         manager = self._manager
         if manager.trouble != self._said:
             self._said = manager.trouble
@@ -178,7 +172,7 @@ class ControllerSession:
         if manager.change is not None:
             self._role_due.set()
         elif manager.role is not None and self._broker.in_sync is not None:
-            self._broker.in_sync.told(manager.role.in_sync, told_s)
+            self._broker.in_sync.told(manager.role.in_sync, manager.told_s)
 
     async def _take_roles(self) -> None:
         """Has the broker take its roles, one after the other."""

@@ -53,7 +53,7 @@ class MemberLink(EpochMasterLink):
             return False
         end, now_s = term.log.sendable_offset, term.now_s()
         self.reason = term.members.reported(hello.broker_id, self, self.acknowledged, end, now_s)
-        if not self.reason and hello.broker_id not in term.members.members:
+        if not self.reason and not hello.is_learner and hello.broker_id not in term.members.members:
             term.joined()
         return not self.reason and self.acknowledged > before
 

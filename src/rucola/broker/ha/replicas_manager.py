@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from rucola.broker.ha.roles import LogPosition, Mastership
@@ -128,6 +129,7 @@ class ReplicasManager:
     Attributes:
         trouble: why the broker gets no further, for people; empty if nothing is wrong.
         leader: the address of the controller that leads; empty if it is not known.
+        told_s: when the leader was asked the last time that it told the set of ``role``; ``-inf`` if it was not yet.
 
     Args:
         member: the broker.
@@ -146,10 +148,11 @@ class ReplicasManager:
         random: Callable[[], float],
     ) -> None:
         self.trouble = self.leader = ""
+        self.told_s = -inf
         self._member, self._identity, self._controllers = member, identity, tuple(controllers)
         self._wall_ms, self._random = wall_ms, random
         self._asked: ControllerRequest | None = None
-        self._again_s = 0.0
+        self._asked_s = self._again_s = 0.0
         self._look_s = self._leader_s = 0.0
         """When the next questions for the master and for the leader are due."""
         self._turn = 0
@@ -254,7 +257,7 @@ class ReplicasManager:
         """The question to ask now; None if one is under way, or none is due."""
         if self._asked is not None or now_s < self._again_s:
             return None
-        self._asked = self._question(now_s)
+        self._asked, self._asked_s = self._question(now_s), now_s
         return self._asked
 
     def answered(self, request: ControllerRequest, answer: RemotingCommand, now_s: float) -> None:
@@ -377,7 +380,13 @@ class ReplicasManager:
             return self._refused(answer)
         role = Mastership.read(answer.ext_fields, SyncStateSet.decode(answer.body)) if answer.body else None
         self._lacks_master = role is None
-        return role is None or self._take_role(role)
+        if role is None:
+            return True
+        is_ours = self._take_role(role)
+        known = self._role
+        if is_ours and known is not None and role.in_sync == known.in_sync:
+            self.told_s = self._asked_s
+        return is_ours
 
     def _take_role(self, role: Mastership | None) -> bool:
         """Takes note of a role; returns whether it is one for this broker."""
@@ -389,12 +398,12 @@ class ReplicasManager:
             return False
         self._lacks_master = False
         if known is None or role.epoch > known.epoch:
-            self._role = role
+            self._role, self.told_s = role, -inf
         elif role.epoch < known.epoch:
             self.trouble = f"the controller tells the epoch {role.epoch}, this broker has {known.epoch} already"
             return False
         elif role.in_sync.sync_state_set_epoch > known.in_sync.sync_state_set_epoch:
-            self._role = known._replace(in_sync=role.in_sync)
+            self._role, self.told_s = known._replace(in_sync=role.in_sync), -inf
             if self._applied is not None and self._applied.epoch == role.epoch:
                 self._applied = self._role
         return True

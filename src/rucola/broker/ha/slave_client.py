@@ -232,8 +232,9 @@ class SlaveClient:
                 await self._check_start(link)
 
     def _report(self, connection: _Connection) -> None:
-        if connection.write(connection.link.report(self._held_offset())):
-            self._reported = self._held_offset() if self.is_copying else connection.link.request
+        held = self._held_offset()  # once: another thread syncs on
+        if connection.write(connection.link.report(held)):
+            self._reported = held if self.is_copying else connection.link.request
             self._reported_s = self.written_s = asyncio.get_running_loop().time()
 
     def _taken(self, count: int) -> None:

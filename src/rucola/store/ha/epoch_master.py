@@ -2,7 +2,8 @@
 used like it. What differs:
 
 - A slave begins with a handshake, which is answered with the epochs of the log. A report without one is refused:
-  nobody knows then whose it is. A second handshake is answered, and the transfer goes on where it was.
+  nobody knows then whose it is. A second handshake is answered, and the transfer goes on where it was. Those that come
+  before an answer leaves get one answer, so that a slave that only sends them costs no more.
 - Each transfer has bytes of one epoch, and names this epoch. RocketMQ names the next one where a piece would reach
   across the end of an epoch, so that its slaves never hear of a short one. They take the right names, too.
 - What is written may leave before it is synced: the next handshake cuts what a slave has too much.
@@ -58,14 +59,15 @@ class EpochMasterLink:
     """
 
     __slots__ = (
-        "_answers",
         "_asked",
         "_begun",
         "_confirm_offset",
         "_epochs",
         "_is_fetched",
+        "_is_greeted",
         "_is_told",
         "_log",
+        "_told",
         "_transfer_bytes",
         "acknowledged",
         "cold",
@@ -84,9 +86,11 @@ class EpochMasterLink:
         self.reason = ""
         self.cold: ColdRead | None = None
         self._is_fetched = self._is_told = False
+        self._is_greeted = False
+        """Whether a handshake waits for its answer."""
         self._log, self._epochs, self._confirm_offset = log, epochs, confirm_offset
         self._transfer_bytes = transfer_bytes
-        self._begun = self._answers = b""
+        self._begun = self._told = b""
         self._asked = NO_REPORT
 
     @property
@@ -122,9 +126,10 @@ class EpochMasterLink:
         log = self._log
         if self.reason:
             return None
-        if self._answers:
-            answers, self._answers = self._answers, b""
-            return Transfer(answers, b"")
+        if self._is_greeted or self._told:
+            answer = encode_answer(log.sendable_offset, self._epochs().entries) if self._is_greeted else b""
+            frames, self._is_greeted, self._told = answer + self._told, False, b""
+            return Transfer(frames, b"")
         if self.cold is not None or not 0 <= self.next_offset < log.sendable_offset:
             return None
         if self.next_offset < log.min_offset:
@@ -158,7 +163,7 @@ class EpochMasterLink:
 
     def heartbeat(self) -> bytes:
         """Returns a transfer without bytes; nothing before the first report, and while something is fetched."""
-        if self.next_offset < 0 or self.cold is not None or self._answers:
+        if self.next_offset < 0 or self.cold is not None or self._is_greeted or self._told:
             return b""
         epochs = self._epochs()
         epoch = epochs.at(self.next_offset) or (epochs.entries or (EpochEntry(-1, -1),))[0]
@@ -172,8 +177,7 @@ class EpochMasterLink:
         if self.hello is not None and self.hello.broker_id != hello.broker_id:
             self.reason = f"a handshake of broker {hello.broker_id} follows one of broker {self.hello.broker_id}"
             return
-        self.hello = hello
-        self._answers += encode_answer(self._log.sendable_offset, self._epochs().entries)
+        self.hello, self._is_greeted = hello, True
 
     def _reported(self, report: int) -> None:
         if self.hello is None:
@@ -202,7 +206,7 @@ class EpochMasterLink:
             self.reason = f"the slave asks for {report}; allowed is an offset of 0 or more"
         elif report > max(end, FIRST_BYTE) and not self._is_told:
             epoch = self._epochs().last or EpochEntry(-1, -1)
-            self._answers, self._is_told = self._answers + self._header(0, end, epoch), True
+            self._told, self._is_told = self._header(0, end, epoch), True
         elif report > max(end, FIRST_BYTE):
             self.reason = f"the slave has the log up to {report}, and this one ends at {end}: it is another log"
         elif report < log.min_offset:

@@ -237,7 +237,7 @@ class EpochSlaveLink:
     def _knows(self, epoch: EpochEntry, end: int) -> bool:
         """Notes the epoch that a transfer of bytes up to ``end`` names; returns whether it can be."""
         last = self._theirs.last
-        if epoch in self._theirs.entries:
+        if self._theirs.at(epoch.start_offset) == epoch:
             return epoch.start_offset <= end
         if epoch.start_offset > end or (last is not None and not last < epoch):
             return False
@@ -250,9 +250,9 @@ class EpochSlaveLink:
         """Writes the epochs of the bytes below ``end``, which are about to be appended."""
         if self._is_unproved and link.state is not SlaveState.COPYING:
             return
-        epochs = self._theirs.cut(end)
-        if epochs.last is not None and epochs.last != self._epochs.epochs.last:
-            self._epochs.write(self._epochs.epochs.learned(epochs, end))
+        newest = self._theirs.at(end - 1)
+        if newest is not None and newest != self._epochs.epochs.last:
+            self._epochs.write(self._epochs.epochs.learned(self._theirs, end))
 
     def _disorder(self, reason: str) -> None:
         if self._link is None:

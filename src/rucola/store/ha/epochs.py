@@ -10,7 +10,7 @@ epoch takes its place.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from rucola.common.numbers import INT64_MAX
@@ -86,10 +86,10 @@ class EpochList:
         Raises:
             KeyError: the list does not have this epoch.
         """
-        for index, entry in enumerate(self.entries):
-            if entry.epoch == epoch:
-                return self._end(index, INT64_MAX)
-        raise KeyError(epoch)
+        index = bisect_left(self.entries, epoch, key=lambda entry: entry.epoch)
+        if index == len(self.entries) or self.entries[index].epoch != epoch:
+            raise KeyError(epoch)
+        return self._end(index, INT64_MAX)
 
     def at(self, physical_offset: int) -> EpochEntry | None:
         """Returns the epoch of the byte at ``physical_offset``; None if the list begins behind it."""

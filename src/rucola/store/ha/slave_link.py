@@ -112,7 +112,8 @@ class SlaveLink:
             SlaveEvent.NOTHING_THERE,
             self.request,
             "the segment that begins there has expired on the master, like those asked for before",
-            "start the copy again when the master removes fewer segments, or without --broker at its newest segment",
+            "start the copy again when the master removes fewer segments; rucola replica without --broker begins at its"
+            " newest segment",
         )
 
     def _take_header(self) -> None:

@@ -29,12 +29,14 @@ class Client(RemotingClient):
     Attributes:
         losses: number of changes that are lost from now on.
         is_sent: whether they reach the controller.
+        is_busy: whether controllers do not tell the set.
         defects: number of questions from now on that end with an error of the program.
         closed: number of clients that were closed.
     """
 
     losses = defects = closed = 0
     is_sent = True
+    is_busy = False
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int = 3_000) -> RemotingCommand:
         if Client.defects:
@@ -44,6 +46,8 @@ class Client(RemotingClient):
             Client.losses -= 1
             if Client.is_sent:
                 await super().invoke(address, command, timeout_ms)
+            return RemotingCommand(1, remark="timed out")
+        if command.code == RequestCode.CONTROLLER_GET_REPLICA_INFO and Client.is_busy:
             return RemotingCommand(1, remark="timed out")
         return await super().invoke(address, command, timeout_ms)
 
@@ -107,7 +111,7 @@ def run(work: Any) -> None:
 
     async def scene() -> None:
         Client.losses = Client.closed = Client.defects = 0
-        Client.is_sent = True
+        Client.is_sent, Client.is_busy = True, False
         options = {"scan_inactive_master_interval_ms": 1000, "scan_not_active_broker_interval_ms": 1000}
         async with Scene(2, **options) as scene:
             one, two = await pair(scene)
@@ -167,6 +171,22 @@ def test_change_of_the_set_that_was_lost_counts_until_no_controller_can_make_it(
         assert in_sync.required == {1, 2}
         await scene.until(lambda: in_sync.required == {1}, 21)
         assert asyncio.get_running_loop().time() - begun > 14
+
+    run(work)
+
+
+def test_question_that_is_not_answered_does_not_forget_a_change_that_was_lost() -> None:
+    async def work(scene: Scene, one: Broker, two: Broker) -> None:
+        in_sync = one.in_sync
+        assert in_sync is not None
+        Client.losses, Client.is_busy = 1, True
+        two.follow(one)
+        await scene.until(lambda: Client.closed == 1)
+        in_sync.disconnected(2, two)
+        await asyncio.sleep(40)
+        assert in_sync.required == {1, 2}
+        Client.is_busy = False
+        await scene.until(lambda: in_sync.members == {1, 2}, 6)
 
     run(work)
 

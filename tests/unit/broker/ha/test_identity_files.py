@@ -62,11 +62,14 @@ def test_broker_with_another_name_is_refused(tmp_path: Path, names: tuple[str, s
     assert caught.value.key == key
 
 
-@pytest.mark.parametrize("content", [b"", b"c#b", b"c#b#0", b"c#b#x", b"c#b#7#code"])
+@pytest.mark.parametrize(
+    "content", [b"", b"c#b", b"#b#7", b"c#b#0", b"c#b#x", b"c#b#%d" % (1 << 63), b"c#b#%023d" % 1234, b"c#b#7#code"]
+)
 def test_file_that_cannot_be_read_stops_the_start(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "brokerIdentity").write_bytes(content)
-    with pytest.raises(FormatError):
+    with pytest.raises(FormatError) as caught:
         identity(tmp_path)
+    assert caught.value.source == str(tmp_path / "brokerIdentity")
 
 
 def test_name_with_a_number_sign_is_refused(tmp_path: Path) -> None:

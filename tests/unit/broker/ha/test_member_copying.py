@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.brokers import Cluster, run_virtual
@@ -20,6 +21,7 @@ from rucola.broker.ha.in_sync_set import ALL, InSyncSet, MasterTerm, SyncRule
 from rucola.broker.ha.master import HaServer
 from rucola.broker.ha.member_copying import MemberCopying
 from rucola.broker.ha.member_link import MemberLink, MemberLinks
+from rucola.broker.ha.slave_client import SlaveClient
 from rucola.errors import CopyRefusedError, DiskFullError
 from rucola.formats.auto_switch import (
     AUTO_SWITCH_HELLO,
@@ -27,6 +29,7 @@ from rucola.formats.auto_switch import (
     EpochTransfer,
     Hello,
     encode_answer,
+    encode_epoch_report,
     encode_hello,
     encode_transfer,
 )
@@ -36,10 +39,40 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.ha.epoch_store import EpochStore
 from rucola.store.ha.epochs import EpochList
 from rucola.store.ha.role import StoreRole
+from rucola.store.ha.slave_state import SlaveState
 from rucola.store.message_store import MessageStore
 from rucola.testing.clock import ManualClock
 
 REPORT_BYTES = 12
+
+
+class Copied:
+    """A connection that copies, and notes the reports."""
+
+    state, request = SlaveState.COPYING, 0
+
+    def __init__(self) -> None:
+        self.link, self.sent = self, list[bytes]()
+
+    def report(self, flushed_offset: int) -> bytes:
+        return encode_epoch_report(flushed_offset)
+
+    def write(self, report: bytes) -> bool:
+        self.sent.append(report)
+        return True
+
+
+def test_what_is_synced_while_a_report_is_written_is_reported_next() -> None:
+    async def scenario() -> None:
+        held = iter((10, 10))
+        client = SlaveClient(lambda: "", lambda _: None, None, lambda: next(held, 20), lambda: None)  # type: ignore[arg-type,return-value]
+        copied = Copied()
+        client._connection = cast(Any, copied)
+        for _ in range(3):
+            client.grew()
+        assert copied.sent == [encode_epoch_report(10), encode_epoch_report(20)]
+
+    run_virtual(scenario())
 
 
 class Member:

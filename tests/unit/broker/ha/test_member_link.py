@@ -184,7 +184,7 @@ def test_learner_confirms_nothing(tmp_path: Path) -> None:
         await until(lambda: next(iter(server.slaves)).link.acknowledged == end)
         assert found.proposal(end, server.loop.time()) is None
 
-    play(tmp_path, 1, scene=scene)
+    assert play(tmp_path, 1, scene=scene) == 0
 
 
 @pytest.mark.parametrize(

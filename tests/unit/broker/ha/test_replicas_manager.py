@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import inf
 
 import pytest
 
@@ -413,6 +415,57 @@ def test_leader_and_master_are_asked_for_at_intervals() -> None:
     asked = [code for _ in range(60) for code in one.second()]
     assert asked.count(RequestCode.CONTROLLER_GET_METADATA_INFO) == 6
     assert asked.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) == 12
+
+
+def test_set_counts_as_told_when_it_was_told() -> None:
+    controller, one, _ = pair()
+
+    def next_look() -> ControllerRequest:
+        while True:
+            one.beat()
+            request = one.manager.due(one.now_s)
+            if request is not None and request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO:
+                return request
+            if request is None:
+                one.now_s += 1
+            else:
+                one.manager.answered(request, controller.answer(request), one.now_s)
+
+    def answer(change: Callable[[RemotingCommand], None] = lambda _: None) -> float:
+        request, asked_s = next_look(), one.now_s
+        told = controller.answer(request)
+        change(told)
+        one.now_s += 1
+        one.manager.answered(request, told, one.now_s)
+        return asked_s
+
+    def refuse(told: RemotingCommand) -> None:
+        told.code, told.remark = 1, "busy"
+
+    def age(told: RemotingCommand) -> None:
+        told.ext_fields["masterEpoch"] = "0"
+
+    def older(told: RemotingCommand) -> None:
+        told.body = SyncStateSet(frozenset((1, 2)), 0).encode()
+        told.ext_fields.pop("syncStateSetEpoch", None)
+
+    def without_master(told: RemotingCommand) -> None:
+        for name in ("masterBrokerId", "masterAddress"):
+            told.ext_fields.pop(name)
+
+    asked_s = answer()
+    assert one.manager.told_s == asked_s
+    request = next_look()
+    one.manager.failed(request, "timed out", one.now_s)
+    for change in (refuse, age, older, without_master):
+        answer(change)
+        assert one.manager.told_s == asked_s, change
+    later_s = answer()
+    assert one.manager.told_s == later_s > asked_s
+    assert controller.group is not None
+    controller.group = replace(controller.group, sync_state_set_epoch=controller.group.sync_state_set_epoch + 1)
+    one.manager.told(controller.notice())
+    assert one.manager.told_s == -inf
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from tests.unit.store.ha.test_master_link import ScriptedLog
 from tests.unit.store.stores import SEGMENT, fill, opened
 
 from rucola.formats.auto_switch import (
+    AUTO_SWITCH_ANSWER,
+    EPOCH_ENTRY,
     EpochEntry,
     EpochTransfer,
     Hello,
@@ -235,6 +237,14 @@ def test_a_second_handshake_changes_nothing_but_who_is_asked() -> None:
     link.receive(encode_hello(Hello(2)))
     sent = [link.transfer(), link.transfer()]
     assert sent[1] is not None and decode_transfer(sent[1].header)[:2] == (100, 400)
+
+
+def test_handshakes_that_come_before_the_answer_get_one() -> None:
+    link = EpochMasterLink(ScriptedLog(0, 500), lambda: epochs((1, 0)), lambda: 0, BATCH)
+    link.receive(512 * encode_hello(Hello(2)))
+    sent = link.transfer()
+    assert sent is not None and len(sent.header) == AUTO_SWITCH_ANSWER.size + EPOCH_ENTRY.size
+    assert link.transfer() is None and link.reason == ""
 
 
 def test_what_the_epochs_do_not_know_is_not_sent() -> None:

@@ -34,8 +34,9 @@ def test_what_a_list_knows() -> None:
     ]
     assert epochs((2, 100)).at(99) is None
     assert (epochs().last, epochs().last_epoch, epochs().at(0)) == (None, -1, None)
-    with pytest.raises(KeyError):
-        THREE.end_of(3)
+    for unknown in (0, 3, 6):
+        with pytest.raises(KeyError):
+            THREE.end_of(unknown)
 
 
 def test_a_new_epoch() -> None:
