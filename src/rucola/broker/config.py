@@ -15,6 +15,7 @@ from rucola.broker.lite.config import LiteConfig
 from rucola.broker.lite.delivery_config import LiteDeliveryConfig
 from rucola.broker.reference_keys import REFERENCE_KEYS, without_effect
 from rucola.common.hosts import check_bind_address, is_loopback, join_address, split_address
+from rucola.common.java import parse_boolean
 from rucola.common.json_library import orjson
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.lite_door_config import LiteDoorConfig
@@ -692,10 +693,12 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     for key in not_ours:
         if key not in REFERENCE_KEYS:
             problems.add(ConfigError(key, values[key], "only keys of this broker or of RocketMQ's broker.conf"))
-    if _is_true(values, "enableControllerMode"):
+    if parse_boolean(values.get("enableControllerMode", "").strip()):
         # Without an effect, each broker of a group would be a master.
         problems.add(ConfigError("enableControllerMode", "true", "false: only RocketMQ's brokers have controller mode"))
-    if _is_true(values, "aclEnable") or _is_true(values, "authenticationEnabled"):
+    if parse_boolean(values.get("aclEnable", "").strip()) or parse_boolean(
+        values.get("authenticationEnabled", "").strip()
+    ):
         # With access control, topics and groups are not created automatically unless the options demand it.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
     if "brokerRole" in values:
@@ -720,11 +723,6 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
             bindAddress=broker_config.bind_address,
         )
     return broker_config, store_config
-
-
-def _is_true(values: Mapping[str, str], key: str) -> bool:
-    """Whether a text that was not parsed yet says true; as for Java, case does not matter."""
-    return values.get(key, "").strip().lower() == "true"
 
 
 def _is_loopback(host: str) -> bool:

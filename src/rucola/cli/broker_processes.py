@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from rucola.cli.serve import LogOptions
 from rucola.cli.server_process import ServerProcess
+from rucola.common.java import parse_boolean
 
 PORT_STEP = 10
 """Distance between the ports of two brokers. A RocketMQ broker with port P also uses P - 2 and P + 1."""
@@ -100,7 +101,7 @@ def configs_of(
         ha_port = values.get("haListenPort", "").strip()
         if ha_port.isdigit() and int(ha_port):
             own["haListenPort"] = str(int(ha_port) + PORT_STEP * number)
-        if values.get("aclEnable", "").strip() == "true" and not values.get("rocketmqHome"):
+        if parse_boolean(values.get("aclEnable", "").strip()) and not values.get("rocketmqHome"):
             own["rocketmqHome"] = root  # all brokers share the accounts
         configs[name] = {**common, **own}
     return configs

@@ -85,6 +85,11 @@ _SPACES: Final = re.compile(r"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2
 _ISO_CONTROLS: Final = re.compile(r"[\0-\x1f\x7f-\x9f]")
 
 
+def parse_boolean(text: str | None) -> bool:
+    """Does what ``Boolean.parseBoolean`` does: "true", in upper or lower case, is true; everything else is false."""
+    return text is not None and text.lower() == "true"
+
+
 def is_blank(text: str) -> bool:
     """Whether ``text`` is empty or only white space (``StringUtils.isBlank``)."""
     return _SPACES.fullmatch(text) is not None

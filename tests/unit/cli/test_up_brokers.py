@@ -176,8 +176,9 @@ def test_names_ports_and_directories() -> None:
     assert [entries["haListenPort"] for entries in slaves.values()] == ["10912", "10922"]
     for text in ("0", "-1"):
         assert configs_of(2, {"haListenPort": text}, "/data", 0, "n")["broker-1"]["haListenPort"] == text
-    guarded = configs_of(2, {"aclEnable": "true"}, "/data", 0, "n")
-    assert {entries["rocketmqHome"] for entries in guarded.values()} == {"/data"}, "one file of accounts for all"
+    for text in ("true", " TRUE "):
+        guarded = configs_of(2, {"aclEnable": text}, "/data", 0, "n")
+        assert {entries.get("rocketmqHome") for entries in guarded.values()} == {"/data"}, "one file of accounts for all"
     elsewhere = configs_of(2, {"aclEnable": "true", "rocketmqHome": "/home"}, "/data", 0, "n")
     assert {entries["rocketmqHome"] for entries in elsewhere.values()} == {"/home"}
 

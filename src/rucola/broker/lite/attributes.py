@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from rucola.common.java import parse_boolean
 from rucola.common.numbers import INT64_MAX, number_in
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import MESSAGE_TYPE, TopicConfig
@@ -80,8 +81,8 @@ def _lite_group(
     return LiteGroup(
         bind_topic,
         exclusive=model == EXCLUSIVE,
-        reset_exclusive=_is_true(reset_exclusive),
-        reset_unsubscribe=_is_true(reset_unsubscribe),
+        reset_exclusive=parse_boolean(reset_exclusive),
+        reset_unsubscribe=parse_boolean(reset_unsubscribe),
         quota=QUOTA_DEFAULT if clients_quota is None else clients_quota,
         events_max=number_in(events_max or "", EVENTS_MAX_LEAST, INT64_MAX),
         wildcard=wildcard is not None,
@@ -97,7 +98,3 @@ def expiration_minutes(config: TopicConfig) -> int:
     """Returns the time to live of a parent's lite topics in minutes; -1 if they live for ever."""
     minutes = number_in(config.attributes.get(EXPIRATION, ""), 1, EXPIRATION_MAX)
     return -1 if minutes is None else minutes
-
-
-def _is_true(value: str | None) -> bool:
-    return value is not None and value.lower() == "true"

@@ -12,6 +12,7 @@ from dataclasses import MISSING, fields
 from types import UnionType
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
+from rucola.common.java import parse_boolean
 from rucola.errors import FormatError
 
 Int = Annotated[int, 32]
@@ -105,8 +106,7 @@ def _read_str(_what: str, text: str) -> str:
 
 
 def _read_bool(_what: str, text: str) -> bool:
-    """Does what ``Boolean.parseBoolean`` does: "true", in upper or lower case, is true; everything else is false."""
-    return text.lower() == "true"
+    return parse_boolean(text)
 
 
 def _read_int(what: str, text: str) -> int:
