@@ -205,3 +205,22 @@ def test_of_two_files_of_offsets_the_newer_one_counts(version: DataVersion, expe
     offsets.load_plain(b"".join(consumer_offset_pieces(version, {"T@g": {0: 7, 1: 4, 2: 1}})))
     assert offsets.table == {"T@g": expected}
     assert offsets.data_version == max(version, DataVersion(0, 50, 3), key=lambda one: (one.timestamp_ms, one.counter))
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_offsets_of_lite_topics_in_the_other_file_count_once(taken: int) -> None:
+    class Lite:
+        def take_table(self, _version: DataVersion, table: dict[str, dict[int, int]]) -> int:
+            return len([table.pop(key) for key in list(table) if key.startswith("%LMQ%$")])
+
+    written: list[bytes] = []
+    tables = Tables(written.append)
+    lite = cast(Any, Lite())
+    offsets = ConsumerOffsetManager(keep_nothing(), lambda: 60, light=True, lite=lite, keep_plain=tables.keep)
+    theirs = {"T@g": {0: 5}} | ({"%LMQ%$agents$a@g": {0: 3}} if taken else {})
+    version = DataVersion(0, 50, 3)
+    offsets.load(b"".join(consumer_offset_pieces(version, {"T@g": {0: 5}}, light=True)))
+    offsets.load_plain(b"".join(consumer_offset_pieces(version, theirs)))
+    offsets.persist()
+    tables.write()
+    assert [decode_consumer_offsets(one)[1] for one in written] == [{"T@g": {0: 5}}] * taken

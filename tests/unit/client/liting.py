@@ -29,6 +29,7 @@ POP, CTL, NOTIFY, ACK, CHANGE, OFFSET, RENEW_S = 200070, 200071, 200073, 200051,
 ADD, REMOVE, ALL, NONE = "PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"
 PARENT, GROUP = "agents", "gateway"
 INVISIBLE_MS = 20_000
+MIN = ("POLICY", 1)
 
 
 def lite_record(lite_topic: str, lite_offset: int, body: bytes, queue_offset: int, **properties: str) -> bytes:
@@ -260,6 +261,38 @@ class LiteBroker(ScriptedBroker):
         if not batch.visible:
             lite.batch = None
             asyncio.get_running_loop().call_soon(self.wake)
+
+
+class Seen:
+    """A listener that notes what it gets. ``outcomes`` has results, or exceptions to raise, by body."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.attempts: list[int] = []
+        self.outcomes: dict[bytes, list[Any]] = {}
+        self.gates: dict[bytes, asyncio.Event] = {}
+
+    async def __call__(self, message: Any) -> Any:
+        self.messages.append(message)
+        self.attempts.append(message.reconsume_times)
+        if message.body in self.gates:
+            await self.gates[message.body].wait()
+        outcomes = self.outcomes.get(message.body)
+        outcome = outcomes.pop(0) if outcomes else None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.messages]
+
+    def hold(self, body: bytes) -> asyncio.Event:
+        return self.gates.setdefault(body, asyncio.Event())
+
+
+def acked(broker: LiteBroker) -> list[tuple[str, int]]:
+    return [one[1:] for one in broker.log if one[0] == "ack"]
 
 
 def refused(code: int, remark: str = "refused") -> Callable[[RemotingCommand], RemotingCommand]:

@@ -63,9 +63,12 @@ def test_the_lite_topic_is_that_of_the_plain_decoder(form: str, pairs: list[byte
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("name", "rows"), [("find_lite", (1,)), ("find_alone", (0, 1))])
 @given(data=st.binary(max_size=300), numbers=st.lists(st.integers(-5, 400), min_size=4, max_size=4))
-def test_arbitrary_rows_do_no_harm(form: str, data: bytes, numbers: list[int]) -> None:
-    find_lite = kernel("formats._lite_rows_cy", form).find_lite
+def test_arbitrary_rows_do_no_harm(
+    form: str, name: str, rows: tuple[int, ...], data: bytes, numbers: list[int]
+) -> None:
+    find = getattr(kernel("formats._lite_rows_cy", form), name)
     table = new_table(1)
     columns = (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN, RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
     for column, number in zip(columns, numbers, strict=True):
@@ -74,9 +77,9 @@ def test_arbitrary_rows_do_no_harm(form: str, data: bytes, numbers: list[int]) -
     inside = 0 <= topic <= len(data) - max(topic_len, 0) and 0 <= position <= len(data) - length
     if length > 44 and not inside:
         with pytest.raises(ValueError, match="row 0"):
-            find_lite(data, table, 1, QUEUE_OFFSET_MAX)
+            find(data, table, *rows, QUEUE_OFFSET_MAX)
     else:
-        find_lite(data, table, 1, QUEUE_OFFSET_MAX)
+        find(data, table, *rows, QUEUE_OFFSET_MAX)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -145,23 +148,6 @@ def test_a_lite_topic_that_is_alone_is_the_only_entry(
         assert is_lite(name)
     elif own and len(pairs) == 2 and topic.isascii():
         assert not allows_light_queues(topic)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@given(data=st.binary(max_size=300), numbers=st.lists(st.integers(-5, 400), min_size=4, max_size=4))
-def test_arbitrary_rows_do_no_harm_alone(form: str, data: bytes, numbers: list[int]) -> None:
-    find_alone = kernel("formats._lite_rows_cy", form).find_alone
-    table = new_table(1)
-    columns = (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN, RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
-    for column, number in zip(columns, numbers, strict=True):
-        table[column] = number
-    topic, topic_len, position, length = numbers
-    inside = 0 <= topic <= len(data) - max(topic_len, 0) and 0 <= position <= len(data) - length
-    if length > 44 and not inside:
-        with pytest.raises(ValueError, match="row 0"):
-            find_alone(data, table, 0, 1, QUEUE_OFFSET_MAX)
-    else:
-        find_alone(data, table, 0, 1, QUEUE_OFFSET_MAX)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -311,7 +311,7 @@ class LiteOffsets:
 
         Args:
             theirs: its offset for each group that has one.
-            start: first offset that it has not deleted; an offset of nobody else below it goes.
+            start: first offset that it has not deleted. Offsets of other groups that are not above it go.
         """
         others = set(self._of_parent.get(self._topics.names.parents[lite_id], ()))
         for group, offset in theirs.items():

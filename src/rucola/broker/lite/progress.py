@@ -42,8 +42,8 @@ class LiteProgress:
         return 0 if lite_id < 0 else self._topics.min_offset(lite_id)
 
     def offset_since(self, name: bytes, time_ms: int) -> int:
-        """Returns the offset of the first message stored in the second of ``time_ms`` or later; ``max_offset`` if there
-        is none.
+        """Returns the offset of the first message stored in the second of ``time_ms`` or later; the offset after the
+        last message if there is none.
         """
         queue = self._topics.queue(lite_topic(name))
         return 0 if queue is None else queue.offset_since(time_ms // 1000)

@@ -27,6 +27,8 @@ PAGE_ROWS = 4096
 """Names that are looked at for a page."""
 PAGES_A_COPY = 64
 _NAMES_A_STEP = 64
+_GROUP_BYTES_MAX = 255
+"""The file of offsets has one byte for the length of a group's name."""
 
 
 def page(store: MessageStore, offsets: LiteOffsets, first: int) -> Steps[tuple[bytes, int]]:
@@ -71,6 +73,6 @@ def _row(row: object) -> tuple[bytes, int, dict[str, int]]:
     match row:
         case [str(name), int(start), dict(theirs)]:
             fits = all(isinstance(it, int) and 0 <= it <= INT64_MAX for it in (start, *theirs.values()))
-            if fits and all(0 < len(group) <= 255 for group in theirs):
+            if fits and all(0 < len(group.encode("utf-8", "replace")) <= _GROUP_BYTES_MAX for group in theirs):
                 return name.encode("latin-1", "replace"), start, theirs
     raise FormatError("page of lite topics", 0, "[name, start, {group: offset}]", repr(row)[:80])

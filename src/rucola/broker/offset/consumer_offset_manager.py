@@ -104,8 +104,8 @@ class ConsumerOffsetManager:
         known = self.data_version
         if (version.timestamp_ms, version.counter) < (known.timestamp_ms, known.counter):
             return
-        if self.lite is not None:
-            self.lite.take_table(version, table)
+        if self.lite is not None and self.lite.take_table(version, table):
+            self._changed = True  # written without them; otherwise they would count again at the next start
         is_newer = version != known
         for key, queues in table.items():
             mine = self.table.setdefault(key, {})

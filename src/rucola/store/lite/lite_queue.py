@@ -115,29 +115,29 @@ class LiteQueue:
         self, timestamp_ms: int, boundary: Boundary, store_time: Callable[[int], int] | None = None
     ) -> int:
         """See ``ConsumeQueue.offset_by_time``."""
-        store_time = store_time or self._topics.store_time
-        low, high = self.min_offset, self.max_offset
-        first = low
-        while low < high:
-            middle = (low + high) // 2
-            known = self._next_known(middle, high)
-            at = store_time(self.unit(known)[0]) if known < high else timestamp_ms + 1
-            if at < timestamp_ms if boundary is Boundary.LOWER else at <= timestamp_ms:
-                low = known + 1
-            else:
-                high = middle
-        return max(low - 1, first) if boundary is Boundary.UPPER else low
+        time_of = store_time or self._topics.store_time
+        end_ms = timestamp_ms if boundary is Boundary.LOWER else timestamp_ms + 1
+        found = self._first_not(lambda queue_offset: time_of(self.unit(queue_offset)[0]) < end_ms)
+        return max(found - 1, self.min_offset) if boundary is Boundary.UPPER else found
 
     def offset_since(self, seconds: int) -> int:
-        """Returns the offset of the first message stored at ``seconds`` since the epoch or later; ``max_offset`` if
-        there is none. Reads no record: units have store times in seconds.
+        """Returns the offset of the first message stored at ``seconds`` since the epoch or later; the offset after
+        the last message if there is none. Reads no record: units have store times in seconds.
         """
+
+        def is_earlier(queue_offset: int) -> bool:
+            unit = self._topics.units.unit(self._topics.cell_at(self._id, queue_offset))
+            return unit is not None and unit.store_time_s < seconds
+
+        return self._first_not(is_earlier)
+
+    def _first_not(self, is_earlier: Callable[[int], bool]) -> int:
+        """Returns the offset after the last message that is earlier; ``is_earlier`` is asked of offsets with units."""
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
             known = self._next_known(middle, high)
-            unit = self._topics.units.unit(self._topics.cell_at(self._id, known)) if known < high else None
-            if unit is not None and unit.store_time_s < seconds:
+            if known < high and is_earlier(known):
                 low = known + 1
             else:
                 high = middle

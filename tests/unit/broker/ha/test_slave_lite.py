@@ -155,7 +155,16 @@ def test_a_master_of_rocketmq_has_no_pages(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "body",
-    [b"{}", b"[1]", b'[["a",-1,{}]]', b'[["a",0,{"g":-1}]]', b'[["a",0,{"":1}]]', b'[["a","0",{}]]', b'[["a",0]]'],
+    [
+        b"{}",
+        b"[1]",
+        b'[["a",-1,{}]]',
+        b'[["a",0,{"g":-1}]]',
+        b'[["a",0,{"":1}]]',
+        b'[["a","0",{}]]',
+        b'[["a",0]]',
+        b'[["Parent$a",0,{"%s":1}]]' % ("é" * 128).encode(),
+    ],
 )
 def test_a_page_that_is_none_changes_nothing(tmp_path: Path, body: bytes) -> None:
     async def scene() -> None:

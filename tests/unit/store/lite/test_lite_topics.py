@@ -126,6 +126,9 @@ def test_the_first_message_since_a_second_is_found_without_its_record(tmp_path: 
     seconds = [store.store_time_at(S1, 0, offset) // 1000 for offset in range(60)]
     for second in range(seconds[0] - 1, seconds[-1] + 2):
         assert queue.offset_since(second) == next((at for at, one in enumerate(seconds) if one >= second), 60)
+    lite_of(store).raise_next(b"Parent$s1", 70)
+    assert queue.max_offset == 70
+    assert queue.offset_since(seconds[-1] + 1) == 60, "offsets without messages are not earlier than any time"
     store.shutdown()
 
 
@@ -145,6 +148,7 @@ def test_a_long_queue_is_read_by_offset_tag_and_time(store: MessageStore) -> Non
     assert store.offset_by_time(S1, 0, when) == 120
     assert store.offset_by_time(S1, 0, when, Boundary.UPPER) == 120
     assert store.offset_by_time(S1, 0, when + 10**9) == 300
+    assert store.offset_by_time(S1, 0, when - 10**9, Boundary.UPPER) == 0
     assert store.in_memory(S1, 0, 120)
     assert store.queue_unit(S1, 0, 120)[0] > 0
 
