@@ -53,8 +53,13 @@ def _errors(named: dict[str, Any]) -> dict[str, Any]:
         for code, text in (
             ("400", "A parameter is not allowed."),
             ("401", "Sign in, or send an account with HTTP Basic."),
-            ("403", "The console refuses: read-only, a foreign origin, or a wrong token."),
+            (
+                "403",
+                "The console refuses: read-only, a foreign origin, a wrong token, or an account without the right.",
+            ),
             ("404", "There is no such object."),
+            ("429", "Too many tails or exports run, of this visitor or in all."),
+            ("502", "A server refuses, or does not answer."),
         )
     }
 
