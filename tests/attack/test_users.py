@@ -170,6 +170,8 @@ def test_rules_and_what_nobody_is_granted() -> None:
     assert not everything.allows(NOTHING, LOCAL)
     assert not everything.allows(topic("SCHEDULE_TOPIC_XXXX", SUB), LOCAL), "only a rule that names it"
     assert user(rules(("Topic:SCHEDULE_TOPIC_XXXX", "Sub", "Allow"))).allows(topic("SCHEDULE_TOPIC_XXXX", SUB), LOCAL)
+    pattern = user(rules(("Topic:rmq_sys_*", "Sub", "Allow")))
+    assert not pattern.allows(topic("rmq_sys_*", SUB), LOCAL), "a client that asks for the pattern itself"
     assert user(rules(("Topic:A", "Get", "Allow"))).allows(topic("A", ANY), LOCAL)
     assert not user(rules(("Topic:A", "Get", "Allow"))).allows(topic("A", SUB), LOCAL)
 

@@ -128,6 +128,9 @@ def test_users_of_5_and_their_changes(tmp_path: Path) -> None:
                 rule = {"user": "alice", "resource": "Topic:ord*", "actions": "Pub", "decision": "Allow"}
                 assert await change("rule", **rule) == "done" and await change("rule", **rule) == "unchanged"
                 assert await may("orders") == (True, "Allow Pub on Topic:ord* (Custom)")
+                narrow = {**rule, "addresses": "10.0.0.0/8, ::1"}
+                shown = await visitor.send("/api/cluster/changes/rule", narrow, root)
+                assert "-d Allow -i 10.0.0.0/8,::1 -c " in shown.json["command"]
                 assert await change("rule", **{**rule, "resource": "Topic:orders", "decision": "Deny"}) == "done"
                 assert not (await may("orders"))[0] and (await may("order2"))[0]
                 assert await change("delete-rule", user="alice", resource="Topic:orders") == "done"

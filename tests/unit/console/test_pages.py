@@ -284,6 +284,7 @@ def test_every_view_has_an_address_in_the_document(tmp_path: Path) -> None:
         for view in VIEWS:
             get = found["paths"][f"/api/{{cluster}}/{view.path or 'overview'}"]["get"]
             assert get["summary"] and all(one["description"] for one in get["parameters"] if one["in"] == "query"), view
+            assert {"400", "401", "403", "404", "429", "502"} <= get["responses"].keys(), view
         assert found["components"]["schemas"]["TopicState"]["properties"]["messages"]["anyOf"][0]["format"] == "int64"
         clusters = (await it.visitor.get("/api/clusters")).json
         assert clusters == [{"name": "cluster", "color": "gray", "namesrv": it.there.cluster.namesrv.address}]

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from tests.brokers import properties_text, run
 from tests.unit.console.visitor import Seen, Visitor, console_of, seen
 
+from rucola.client.admin import AdminClient
 from rucola.common.recall_handle import RecallHandle
 from rucola.common.sysflag import MessageSysFlag
 from rucola.common.topic_config import TopicConfig
+from rucola.console.cluster.snapshot import BrokerState
 from rucola.console.messages import waiting
+from rucola.console.messages.reading import PulledRange, QueueAt
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.headers.pop import PopMessageRequestHeader
 from rucola.runtime.clock import SystemClock
@@ -159,3 +166,38 @@ def test_no_cluster_is_no_empty_list(tmp_path: Path) -> None:
             assert "No message waits for this." not in page.text and "Cannot tell." in page.text
 
     run(scene())
+
+
+@pytest.mark.parametrize(
+    "read",
+    [waiting._read_from_progress, partial(waiting._read_newest, count_max=100)],
+    ids=["from-progress", "newest"],
+)
+def test_what_was_not_read_in_time_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[AdminClient, BrokerState, str], Awaitable[waiting.Records]]
+) -> None:
+    """Otherwise a transaction that has ended could look as if it had no decision, and be ended twice."""
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        now_s, pulls = loop.time(), 0
+
+        async def told(value: int, *_: object, **__: object) -> int:
+            return value
+
+        async def pulled(_admin: AdminClient, _topic: str, queue: QueueAt, _count: int) -> PulledRange:
+            nonlocal now_s, pulls
+            pulls += 1
+            now_s += waiting.READ_S / 2
+            return PulledRange([], queue.position + 1, 10)
+
+        monkeypatch.setattr(loop, "time", lambda: now_s)
+        monkeypatch.setattr(waiting, "pulled", pulled)
+        api = SimpleNamespace(
+            min_offset=partial(told, 0), max_offset=partial(told, 10), query_consumer_offset=partial(told, 0)
+        )
+        admin = cast(AdminClient, SimpleNamespace(api=api))
+        found = await read(admin, cast(BrokerState, SimpleNamespace(name="b", address="a")), "T")
+        assert (found.scanned, found.total, pulls) == (2, 10, 2)
+
+    asyncio.run(scene())

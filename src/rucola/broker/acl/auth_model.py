@@ -90,7 +90,7 @@ class User:
         rule = self.deciding(resource, address)
         if rule is None or rule.decision != "Allow":
             return False
-        is_exact = rule.resource.partition(":")[2] == resource.name
+        is_exact = not rule.resource.endswith("*")
         return is_exact or resource.kind != "topic" or not needs_named_rule(resource.name)
 
     def deciding(self, resource: Resource, address: Segments) -> Rule | None:

@@ -41,7 +41,7 @@ async def _is_super(admin: AdminClient, address: str, name: str) -> bool:
     """Whether a broker calls an account its super user, by the users of 5.x or the accounts of 4.x."""
     (user,) = await by_deadline([(address, admin.auth.user(address, name))], _DEADLINE_S)
     if isinstance(user, dict):
-        return str(user.get("userType")) == "Super" and str(user.get("userStatus", "enable")) == "enable"
+        return str(user.get("userType")) == "Super" and str(user.get("userStatus") or "enable") == "enable"
     (found,) = await by_deadline([(address, admin.auth.accounts(address))], _DEADLINE_S)
     accounts: Any = [] if isinstance(found, Unknown) else found.get("plainAccessConfigs")
     return any(

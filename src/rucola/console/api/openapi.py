@@ -23,15 +23,49 @@ _CLUSTER = {"name": "cluster", "in": "path", "required": True, "schema": {"type"
 def document() -> dict[str, Any]:
     """The document, OpenAPI 3.1."""
     named: dict[str, Any] = {}
-    errors = {
+    errors = _errors(named)
+    paths = _view_paths(named, errors)
+    _add_files(paths, errors)
+    _add_work(paths, named, errors)
+    _add_changes(paths, named, errors)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Rucola console",
+            "version": __version__,
+            "description": "Times are milliseconds since 1970. Offsets and other large integers are strings.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": named,
+            "securitySchemes": {
+                "account": {"type": "http", "scheme": "basic", "description": "An account of the brokers."}
+            },
+        },
+        "security": [{}, {"account": []}],
+    }
+
+
+def _errors(named: dict[str, Any]) -> dict[str, Any]:
+    """The answers that every question may get."""
+    return {
         code: {"description": text, "content": _json(schema(ErrorShown, named))}
         for code, text in (
             ("400", "A parameter is not allowed."),
             ("401", "Sign in, or send an account with HTTP Basic."),
-            ("403", "The console refuses: read-only, a foreign origin, or a wrong token."),
+            (
+                "403",
+                "The console refuses: read-only, a foreign origin, a wrong token, or an account without the right.",
+            ),
             ("404", "There is no such object."),
+            ("429", "Too many tails or exports run, of this visitor or in all."),
+            ("502", "A server refuses, or does not answer."),
         )
     }
+
+
+def _view_paths(named: dict[str, Any], errors: dict[str, Any]) -> dict[str, Any]:
+    """The list of clusters, and all views."""
     paths: dict[str, Any] = {
         "/api/clusters": {
             "get": {
@@ -51,6 +85,11 @@ def document() -> dict[str, Any]:
                 "responses": {"200": _answer(schema(view.value, named)), **errors},
             }
         }
+    return paths
+
+
+def _add_files(paths: dict[str, Any], errors: dict[str, Any]) -> None:
+    """Answers that are files."""
     message = next(view for view in VIEWS if view.path == "message")
     paths["/api/{cluster}/message/body"] = {
         "get": {
@@ -71,13 +110,6 @@ def document() -> dict[str, Any]:
             },
         }
     }
-    paths["/api/{cluster}/sql"]["post"] = {
-        "operationId": "run_sql",
-        "summary": _first_line(run_sql.__doc__),
-        "parameters": [_CLUSTER],
-        "requestBody": {"required": True, "content": _json(_body(SqlQuery))},
-        "responses": {"200": _answer(schema(SqlPage, named)), **errors},
-    }
     for form in ("csv", "parquet"):
         paths[f"/api/{{cluster}}/sql/{form}"] = {
             "get": {
@@ -90,6 +122,17 @@ def document() -> dict[str, Any]:
                 },
             }
         }
+
+
+def _add_work(paths: dict[str, Any], named: dict[str, Any], errors: dict[str, Any]) -> None:
+    """Queries and long jobs, which a view shows afterwards."""
+    paths["/api/{cluster}/sql"]["post"] = {
+        "operationId": "run_sql",
+        "summary": _first_line(run_sql.__doc__),
+        "parameters": [_CLUSTER],
+        "requestBody": {"required": True, "content": _json(_body(SqlQuery))},
+        "responses": {"200": _answer(schema(SqlPage, named)), **errors},
+    }
     paths["/api/{cluster}/store/job"] = {
         "post": {
             "operationId": "store_job",
@@ -99,6 +142,10 @@ def document() -> dict[str, Any]:
             "responses": {"200": _answer(schema(JobShown, named)), **errors},
         }
     }
+
+
+def _add_changes(paths: dict[str, Any], named: dict[str, Any], errors: dict[str, Any]) -> None:
+    """The plan of each change, and the making of a planned one."""
     for change in CHANGES.values():
         paths[f"/api/{{cluster}}/changes/{change.kind}"] = {
             "post": {
@@ -124,22 +171,6 @@ def document() -> dict[str, Any]:
                 },
             },
         }
-    }
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Rucola console",
-            "version": __version__,
-            "description": "Times are milliseconds since 1970. Offsets and other large integers are strings.",
-        },
-        "paths": paths,
-        "components": {
-            "schemas": named,
-            "securitySchemes": {
-                "account": {"type": "http", "scheme": "basic", "description": "An account of the brokers."}
-            },
-        },
-        "security": [{}, {"account": []}],
     }
 
 

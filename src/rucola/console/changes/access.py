@@ -79,6 +79,7 @@ async def plan_rule(visit: Visit, query: RuleQuery) -> ChangePlan:
         raise BadQueryError("decision", query.decision, ", ".join(DECISIONS))
     auth, subject = visit.watch.admin.auth, f"User:{query.user}"
     wanted = acl_info(subject, [query.resource], actions, addresses or None, query.decision)
+    from_addresses = f"-i {shlex.quote(','.join(addresses))} " if addresses else ""
     after = _text(wanted["policies"][0]["entries"][0])
     steps = []
     for broker, acl in await _told(visit, lambda address: auth.acl(address, subject)):
@@ -93,7 +94,7 @@ async def plan_rule(visit: Visit, query: RuleQuery) -> ChangePlan:
         tuple(steps),
         _fingerprint(steps),
         command=f"updateAcl -s {shlex.quote(subject)} -r {shlex.quote(query.resource)} "
-        f"-a {shlex.quote(','.join(actions))} -d {query.decision} -c {shlex.quote(_cluster(visit))}",
+        f"-a {shlex.quote(','.join(actions))} -d {query.decision} {from_addresses}-c {shlex.quote(_cluster(visit))}",
     )
 
 

@@ -306,9 +306,9 @@ async def _read_newest(admin: AdminClient, broker: BrokerState, topic: str, coun
     until_s = asyncio.get_running_loop().time() + READ_S
     while end > low and found.scanned < count_max and asyncio.get_running_loop().time() < until_s:
         begin = max(end - PULL_MESSAGES, low)
-        messages = await _range(admin, topic, QueueAt(broker.name, broker.address, 0, begin, end), until_s)
-        found.messages += reversed(messages)
-        found.scanned += end - begin
+        part = QueueAt(broker.name, broker.address, 0, begin, end)
+        found.messages += reversed(await _range(admin, topic, part, until_s))
+        found.scanned += part.position - begin
         end = begin
     return found
 
@@ -325,18 +325,18 @@ async def _read_from_progress(admin: AdminClient, broker: BrokerState, topic: st
     while begin < end and found.scanned < RECORDS_MAX and asyncio.get_running_loop().time() < until_s:
         part = QueueAt(broker.name, broker.address, 0, begin, min(begin + PULL_MESSAGES, end))
         found.messages += await _range(admin, topic, part, until_s)
-        found.scanned += part.end - begin
-        begin = part.end
+        found.scanned += part.position - begin
+        begin = part.position
     return found
 
 
 async def _range(admin: AdminClient, topic: str, queue: QueueAt, until_s: float) -> list[MessageExt]:
-    """The messages of a short range, in as many pulls as the broker needs."""
+    """The messages of a short range, in as many pulls as the broker needs; ``queue.position`` is where it stopped."""
     found: list[MessageExt] = []
     while queue.position < queue.end and asyncio.get_running_loop().time() < until_s:
         answer = await pulled(admin, topic, queue, queue.end - queue.position)
         found += [one for one in answer.messages if queue.position <= one.queue_offset < queue.end]
-        queue.position = max(answer.next_offset, queue.position + 1)
+        queue.position = min(max(answer.next_offset, queue.position + 1), queue.end)
     return found
 
 
