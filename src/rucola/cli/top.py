@@ -93,7 +93,10 @@ def run(options: Namespace) -> int:
         from rucola.cli.top_app import TopApp
 
         look = ClusterLook(options.namesrv, account, options.interval)
-        TopApp(look, table, query.sort).run()
+        app = TopApp(look, table, query.sort)
+        app.run()
+        if app.failure is not None:
+            raise app.failure
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except (BrokenPipeError, OutputClosedError):

@@ -39,6 +39,7 @@ class TopApp(App[None]):
 
     Attributes:
         seen: what was seen last; None before the first look has ended.
+        failure: the error of a look that ended the program.
     """
 
     CSS = """
@@ -67,6 +68,7 @@ class TopApp(App[None]):
         super().__init__(ansi_color=False)
         self.seen: Seen | None = None
         self.is_paused = False
+        self.failure: BaseException | None = None
         self._look_at, self._table = look, table
         self._sorts = {name: one.sort for name, one in TABLES.items()} | {table.name: sort}
         self._search = ""
@@ -103,6 +105,7 @@ class TopApp(App[None]):
         self._draw()
         self.query_one(DataTable).focus()
         self._looking = asyncio.ensure_future(self._go_on())
+        self._looking.add_done_callback(self._looked)
 
     async def on_unmount(self) -> None:
         """Ends to look."""
@@ -116,6 +119,12 @@ class TopApp(App[None]):
             if not self.is_paused:
                 self.take(await self._look_at.next())
             await asyncio.sleep(self._look_at.interval_s)
+
+    def _looked(self, looking: asyncio.Task[None]) -> None:
+        """Ends the program if it can look no more: a screen that stands still would be believed."""
+        if not looking.cancelled():
+            self.failure = looking.exception()
+            self.exit()
 
     def take(self, seen: Seen) -> None:
         """Shows what was seen."""

@@ -69,7 +69,8 @@ def _bounded(connections_max: int, request_s: float) -> type[H11Protocol]:
             self._overdue = self.loop.call_later(request_s, self._close_unless_answering)
 
         def _close_unless_answering(self) -> None:
-            if self.cycle is None or self.cycle.response_complete:
+            # A cycle begins with the headers of a request; its body may still be on its way.
+            if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
                 self.transport.abort()
 
     return BoundedProtocol

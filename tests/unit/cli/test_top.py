@@ -114,6 +114,22 @@ def options(*words: str) -> Namespace:
     return command_line().parse_args(["top", *words])
 
 
+def test_a_look_that_fails_ends_the_screen() -> None:
+    async def work(app: TopApp, pilot: Pilot[None], look: Looked) -> None:
+        def fail() -> None:
+            raise ValueError("a defect")
+
+        look.next = fail  # type: ignore[assignment, method-assign]
+        for _ in range(1000):
+            if app.failure is not None:
+                break
+            await pilot.pause(0.01)
+        assert isinstance(app.failure, ValueError)
+        assert not app.is_running or app._exit
+
+    screens(snapshot({"big": 900}), work, 0.01)
+
+
 def test_keys_change_table_order_and_search() -> None:
     async def work(app: TopApp, pilot: Pilot[None], _look: Looked) -> None:
         assert names(app) == ["big", "mid", "none"]

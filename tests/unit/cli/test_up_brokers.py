@@ -178,7 +178,9 @@ def test_names_ports_and_directories() -> None:
         assert configs_of(2, {"haListenPort": text}, "/data", 0, "n")["broker-1"]["haListenPort"] == text
     for text in ("true", " TRUE "):
         guarded = configs_of(2, {"aclEnable": text}, "/data", 0, "n")
-        assert {entries.get("rocketmqHome") for entries in guarded.values()} == {"/data"}, "one file of accounts for all"
+        assert {entries.get("rocketmqHome") for entries in guarded.values()} == {"/data"}, (
+            "one file of accounts for all"
+        )
     elsewhere = configs_of(2, {"aclEnable": "true", "rocketmqHome": "/home"}, "/data", 0, "n")
     assert {entries["rocketmqHome"] for entries in elsewhere.values()} == {"/home"}
 

@@ -14,6 +14,7 @@ from tests.brokers import run
 from tests.golden.loader import unpack
 from tests.unit.console.visitor import Answer, Seen, seen
 
+from rucola.console.bounds import TooManyError
 from rucola.console.queries import desk
 
 RUNAWAY = "select sum(a.range * b.range) from range(10000000) a, range(1000000) b where a.range % 7 = b.range % 5"
@@ -115,13 +116,34 @@ def test_old_results_are_forgotten() -> None:
     async def scene() -> None:
         now = [0.0]
         found = desk.QueryDesk(lambda: now[0])
-        owners = [("cluster", "alice", str(number)) for number in range(desk.KEPT_MAX + 1)]
+        owners = [("cluster", f"user{number}", "session") for number in range(desk.KEPT_MAX)]
         for owner in owners:
             found.start(owner, desk.Query("select 1", 1, -1), {})
+        another = ("cluster", "another", "session")
+        with pytest.raises(TooManyError, match="too many queries"):
+            found.start(another, desk.Query("select 1", 1, -1), {})
+        assert all(found.of(owner) is not None for owner in owners), "nobody ends a query of others"
+        found.start(owners[3], desk.Query("select 2", 1, -1), {})  # takes the place of his own one
+        found.cancel(owners[0])
+        found.start(another, desk.Query("select 1", 1, -1), {})
         assert found.of(owners[0]) is None and found.of(owners[1]) is not None
         found.cancel(owners[1])
         now[0] = desk.KEPT_S + 1
         assert found.of(owners[1]) is None and found.of(owners[2]) is not None, "what runs is kept"
+        await found.close()
+
+    run(scene())
+
+
+def test_one_account_has_not_all_places() -> None:
+    async def scene() -> None:
+        found = desk.QueryDesk(lambda: 0.0)
+        for number in range(desk.OF_ACCOUNT_MAX):
+            found.start(("cluster", "alice", str(number)), desk.Query("select 1", 1, -1), {})
+        with pytest.raises(TooManyError):
+            found.start(("cluster", "alice", "another"), desk.Query("select 1", 1, -1), {})
+        found.start(("cluster", "alice", "0"), desk.Query("select 2", 1, -1), {})
+        found.start(("cluster", "bob", "0"), desk.Query("select 1", 1, -1), {})
         await found.close()
 
     run(scene())

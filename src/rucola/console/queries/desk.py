@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rucola.console.bounds import TooManyError
 from rucola.console.store.child import Child, ChildError
 
 MODULE: Final = "rucola.cli.console_query"
@@ -17,6 +18,8 @@ TOGETHER_MAX: Final = 2
 """Queries that run at a time; further ones wait."""
 KEPT_MAX: Final = 32
 """Results that are kept, one for each visitor."""
+OF_ACCOUNT_MAX: Final = 8
+"""Queries of one account, in several sessions, that have not ended; without accounts, of all visitors."""
 KEPT_S: Final = 600.0
 Owner = tuple[str, str, str]
 """Cluster, account and session of a visitor."""
@@ -72,14 +75,21 @@ class QueryDesk:
 
         Args:
             place: what ``rucola.cli.console_query`` reads.
+
+        Raises:
+            TooManyError: too many queries of others, or of this account, have not ended.
         """
-        self.cancel(owner)
         self._forget()
+        others = {one: found for one, found in self._queries.items() if one != owner}
+        ended = [one for one, found in others.items() if not found.is_open]
+        of_account = sum(found.is_open for one, found in others.items() if one[:2] == owner[:2])
+        is_full = len(others) >= KEPT_MAX
+        if of_account >= OF_ACCOUNT_MAX or (is_full and not ended):
+            raise TooManyError("There are too many queries: wait until one has ended.")
+        self.cancel(owner)
         self._queries.pop(owner, None)
-        while len(self._queries) >= KEPT_MAX:
-            oldest = next(iter(self._queries))
-            self.cancel(oldest)
-            del self._queries[oldest]
+        if is_full:
+            del self._queries[ended[0]]
         self._queries[owner] = query
         query.task = asyncio.create_task(self._run(query, {**place, "query": query.text, "rows": query.rows}))
         return query
